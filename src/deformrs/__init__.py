@@ -1,0 +1,86 @@
+"""deformrs: certified robustness of image classifiers to deformations.
+
+>>> import math
+>>> from deformrs import Rotation, Uniform
+>>> Rotation(), Uniform(math.radians(180))
+(Rotation(), Uniform(scale=3.141592653589793))
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from deformrs.certificate import Bound, Certificate, Counts
+    from deformrs.deformations import (
+        DCT,
+        Affine,
+        Compose,
+        Deformation,
+        Rotation,
+        Scaling,
+        Shear,
+        Translation,
+        VectorField,
+    )
+    from deformrs.errors import DeformRSError
+    from deformrs.noise import Gaussian, Independent, NoiseLaw, Uniform
+    from deformrs.regions import Patch, Region
+    from deformrs.smoothing import SmoothedClassifier
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "certificate": ("Bound", "Certificate", "Counts"),
+    "deformations": (
+        "Affine",
+        "Compose",
+        "DCT",
+        "Deformation",
+        "Rotation",
+        "Scaling",
+        "Shear",
+        "Translation",
+        "VectorField",
+    ),
+    "errors": ("DeformRSError",),
+    "noise": ("Gaussian", "Independent", "NoiseLaw", "Uniform"),
+    "regions": ("Patch", "Region"),
+    "smoothing": ("SmoothedClassifier",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "DCT",
+    "Affine",
+    "Bound",
+    "Certificate",
+    "Compose",
+    "Counts",
+    "DeformRSError",
+    "Deformation",
+    "Gaussian",
+    "Independent",
+    "NoiseLaw",
+    "Patch",
+    "Region",
+    "Rotation",
+    "Scaling",
+    "Shear",
+    "SmoothedClassifier",
+    "Translation",
+    "Uniform",
+    "VectorField",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used: certificates can be read without torch."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'deformrs' has no attribute {name!r}")
+    return getattr(import_module(f"deformrs.{_HOME_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,188 @@
+"""What is known after sampling: class counts, a bound on probabilities, a certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deformrs.errors import InputError, UnsupportedError
+from deformrs.rounding import format_down
+from deformrs.space import Space
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How often each class was answered, in the stage that selects and in the one that estimates.
+
+    Counts add: `a + b` is what one run over both sets of samples would have counted.
+
+    >>> Counts((9, 1), (90, 10)) + Counts((0, 0), (5, 5))
+    Counts(selection=(9, 1), estimation=(95, 15))
+    """
+
+    selection: tuple[int, ...]
+    estimation: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.selection) != len(self.estimation) or len(self.selection) < 2:
+            raise InputError(
+                "the number of classes",
+                f"{len(self.selection)} in selection, {len(self.estimation)} in estimation",
+                "must be the same and at least 2",
+                "count every class in both stages",
+            )
+        if min(self.selection + self.estimation) < 0 or not (self.n0 and self.n):
+            raise InputError(
+                "counts", f"{self}", "must be non-negative, with samples in both stages", "recount"
+            )
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            tuple(a + b for a, b in zip(self.selection, other.selection, strict=True)),
+            tuple(a + b for a, b in zip(self.estimation, other.estimation, strict=True)),
+        )
+
+    @property
+    def n0(self) -> int:
+        """Samples that chose the class."""
+        return sum(self.selection)
+
+    @property
+    def n(self) -> int:
+        """Fresh samples that bound its probability."""
+        return sum(self.estimation)
+
+    @property
+    def candidate(self) -> int:
+        """The class the selection stage saw most often, the first of equals."""
+        return self.selection.index(max(self.selection))
+
+    @property
+    def hits(self) -> int:
+        """How often the estimation stage answered the candidate."""
+        return self.estimation[self.candidate]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """p_A >= `lower` for the candidate and p_B <= `upper` for every other class."""
+
+    lower: float
+    upper: float
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.lower <= 1 and 0 <= self.upper <= 1):
+            raise InputError(
+                "a probability bound",
+                f"({self.lower}, {self.upper})",
+                "must lie in [0, 1]",
+                "pass probabilities",
+            )
+
+    @property
+    def decides(self) -> bool:
+        """Is the candidate surely the most probable class?"""
+        return self.lower > self.upper
+
+
+class Law(Protocol):
+    """What a certificate asks of the noise it was sampled with."""
+
+    @property
+    def norms(self) -> tuple[int, ...]: ...
+
+    def covers(
+        self, shifts: NDArray[np.float64], bound: Bound, space: Space
+    ) -> NDArray[np.bool_]: ...
+
+
+class RegionLike(Protocol):
+    """A set of transformations that can say which shifts enclose it."""
+
+    def shifts(self, space: Space) -> Iterable[NDArray[np.float64]]: ...
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A prediction and the shifts of the deformation's parameters under which it holds.
+
+    Guarantee: with probability at least 1 - `alpha` over the sampling, either the smoothed
+    classifier answers `prediction` at every shift that `covers` accepts, or `prediction` is None.
+
+    Made by `NoiseLaw.certify`, which can be called again on `counts` for another alpha.
+    """
+
+    prediction: int | None
+    """The class, or None: it abstains."""
+    radii: tuple[float, ...]
+    """One radius a block of parameters, the other blocks at rest; 0.0 when it abstains."""
+    bound: Bound
+    counts: Counts
+    alpha: float
+    method: str
+    """How `bound` was computed from `counts`: a name from `deformrs.statistics`."""
+    law: Law
+    space: Space
+
+    @property
+    def p_lower(self) -> float:
+        """The lower bound on the probability of the candidate class."""
+        return self.bound.lower
+
+    @property
+    def radius(self) -> float:
+        """The certified radius in the parameter's unit, rounded down; 0.0 when it abstains.
+
+        Every shift of at most this norm is covered (l1 for uniform noise, l2 for Gaussian).
+        """
+        if len(self.radii) != 1:
+            families = ", ".join(block.family for block in self.space.blocks)
+            raise UnsupportedError(
+                "radius",
+                f"asked of a certificate over {families}",
+                "has one value for each of them, in different units",
+                "use radii, covers(shift) or covers_region(region)",
+            )
+        return self.radii[0]
+
+    def covers(self, shift: Sequence[float] | NDArray[np.float64]) -> bool:
+        """Is this one shift certified?
+
+        Guarantee: True only if the shift lies inside the exact certified set of the noise law.
+        """
+        shifts = self.space.shifts(shift)
+        if len(shifts) != 1:
+            raise InputError("the shift", f"{len(shifts)} shifts", "must be one", "loop over them")
+        return self._covers_all(shifts)
+
+    def covers_region(self, region: RegionLike) -> bool:
+        """Is every transformation of this region certified?
+
+        Guarantee: True only if the certified set contains the whole region.
+        """
+        return all(self._covers_all(chunk) for chunk in region.shifts(self.space))
+
+    def _covers_all(self, shifts: NDArray[np.float64]) -> bool:
+        if self.prediction is None:
+            return False
+        return bool(self.law.covers(shifts, self.bound, self.space).all())
+
+    def summary(self) -> str:
+        """One line in the units people use; every figure is rounded to the safe side."""
+        odds = f"n = {self.counts.n:,}, alpha = {self.alpha:g}, p >= {format_down(self.p_lower, 4)}"
+        if self.prediction is None:
+            return f"abstains: no class is certain enough ({odds})"
+        held = ", or ".join(self._reach(index) for index in range(len(self.radii)))
+        return f"class {self.prediction} for {held} ({odds})"
+
+    def _reach(self, index: int) -> str:
+        block, radius = self.space.blocks[index], self.radii[index]
+        family = block.family.replace("_", " ")
+        if block.period is not None and block.dim == 1 and radius >= block.period / 2:
+            return f"every {family}"
+        norm = "" if block.dim == 1 else f" (l{self.law.norms[index % len(self.law.norms)]} norm)"
+        return f"any {family} up to {block.unit.show_down(radius, self.space.size)}{norm}"

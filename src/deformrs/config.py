@@ -1,0 +1,83 @@
+"""Objects that can be written into a run's configuration and read back."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from typing import ClassVar, Self
+
+from deformrs.errors import InputError
+
+Config = dict[str, "ConfigValue"]
+ConfigValue = str | int | float | bool | None | list["ConfigValue"] | Config
+
+
+class Configurable:
+    """Mix-in for frozen dataclasses with a `name`, registered under their root class.
+
+    A root (`Deformation`, `NoiseLaw`) owns a `registry`; every subclass that sets `name` enters
+    it by being defined. `to_config` and `from_config` are inverse to each other.
+    """
+
+    name: ClassVar[str]
+    registry: ClassVar[dict[str, type]]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "name" not in cls.__dict__:
+            return
+        known = cls.registry.get(cls.name)
+        # Running a notebook cell again defines the same class again: that is no conflict.
+        if known is not None and known.__qualname__ != cls.__qualname__:
+            raise InputError(
+                f"the name of {cls.__qualname__}",
+                repr(cls.name),
+                f"belongs to {known.__qualname__} already",
+                "choose another",
+            )
+        cls.registry[cls.name] = cls
+
+    def to_config(self) -> Config:
+        """The object as plain values: its name and its fields."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        return {"name": self.name} | {f.name: _plain(getattr(self, f.name)) for f in fields}
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """The object that `to_config` wrote down."""
+        values = dict(config)
+        name = values.pop("name", None)
+        if not isinstance(name, str) or name not in cls.registry:
+            near = difflib.get_close_matches(str(name), cls.registry, n=1)
+            raise InputError(
+                "the name",
+                repr(name),
+                "must be one of " + ", ".join(sorted(cls.registry)),
+                f"did you mean {near[0]!r}?" if near else "check the spelling",
+            )
+        return cls.registry[name]._build(values)  # type: ignore[attr-defined, no-any-return]
+
+    @classmethod
+    def _build(cls, values: Config) -> Self:
+        known = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise InputError(
+                f"a field of {cls.name}",
+                repr(unknown[0]),
+                "must be one of " + (", ".join(sorted(known)) or "none: it takes no fields"),
+                "remove it or correct the spelling",
+            )
+        return cls(**values)
+
+
+def _plain(value: object) -> ConfigValue:
+    if isinstance(value, Configurable):
+        return value.to_config()
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise InputError(
+        "a field", repr(value), "must be a plain value to be written down", "use numbers or strings"
+    )

@@ -1,0 +1,107 @@
+"""What a deformation is: a displacement of coordinates, moved by a vector of parameters."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from deformrs.config import Configurable
+from deformrs.errors import InputError
+from deformrs.geometry import Padding, pixel_grid, warp
+from deformrs.space import Block, Space
+from deformrs.units import Size, Unit
+
+
+class Deformation(Configurable, ABC):
+    """A family of coordinate maps T(p) = p + v(p), whose zero parameters are the identity.
+
+    A family is a frozen dataclass that sets `name`, `unit` (and `period`, where it has one) and
+    writes `dim` and `displacement`. docs/adding_a_deformation.md walks through one.
+    """
+
+    registry: ClassVar[dict[str, type]] = {}
+    unit: ClassVar[Unit] = Unit.COEFFICIENT
+    period: ClassVar[float | None] = None
+
+    @abstractmethod
+    def dim(self, size: Size) -> int:
+        """The number of parameters on images of that size."""
+
+    @abstractmethod
+    def displacement(self, params: Tensor, points: Tensor, size: Size) -> Tensor:
+        """v at any points of the plane.
+
+        params: [n, d], points: [n or 1, h, w, 2] as (x, y) -> [n, h, w, 2]
+        """
+
+    @classmethod
+    def examples(cls) -> tuple[Deformation, ...]:
+        """Instances on which the generic tests are run."""
+        return (cls(),)
+
+    def blocks(self, size: Size) -> tuple[Block, ...]:
+        """The parameters by family: one block, but for compositions."""
+        return (Block(self.name, self.dim(size), self.unit, self.period),)
+
+    def space(self, size: Size) -> Space:
+        """The parameter space on images of that size."""
+        return Space(self.blocks(size), size)
+
+    def field(self, params: Tensor, size: Size) -> Tensor:
+        """v at every pixel. params: [n, d] -> [n, h, w, 2]"""
+        if params.ndim != 2 or params.shape[1] != self.dim(size):
+            raise InputError(
+                "params",
+                f"of shape {tuple(params.shape)}",
+                f"must have shape (n, {self.dim(size)}) for {self!r} on {size[0]}x{size[1]} pixels",
+                "one row of parameters for each picture wanted",
+            )
+        # Families of other authors are not trusted to return what they should.
+        field = self._on_pixels(params, size)
+        if field.shape != (len(params), *size, 2):
+            raise InputError(
+                f"the displacement of {self!r}",
+                f"of shape {tuple(field.shape)}",
+                f"must have shape {(len(params), *size, 2)}",
+                "stack (v_x, v_y) in the last dimension",
+            )
+        return field
+
+    def apply(self, image: Tensor, params: Tensor, padding: Padding = "zeros") -> Tensor:
+        """The deformed pictures.
+
+        image: [c, h, w] under every row of params, or [n, c, h, w] with a row each;
+        params: [n, d] -> [n, c, h, w]
+        """
+        if image.ndim not in (3, 4) or not image.is_floating_point() or image.numel() == 0:
+            raise InputError(
+                "image",
+                f"{image.dtype} of shape {tuple(image.shape)}",
+                "must be floating point, non-empty, c x h x w or n x c x h x w",
+                "convert it, e.g. image.float() / 255",
+            )
+        if image.ndim == 4 and params.ndim == 2 and len(image) != len(params):
+            raise InputError(
+                "params",
+                f"{len(params)} rows",
+                f"must have {len(image)}, one a picture",
+                "match them",
+            )
+        if not (params.is_floating_point() and torch.isfinite(params).all()):
+            raise InputError(
+                "params", "not finite", "must be finite floating point", "remove NaN and infinity"
+            )
+        size = image.shape[-2], image.shape[-1]
+        return warp(image, self.field(params, size), padding)
+
+    def _on_pixels(self, params: Tensor, size: Size) -> Tensor:
+        points = pixel_grid(size, params.device, params.dtype)
+        return self.displacement(params, points[None], size)
+
+
+def column(params: Tensor, index: int) -> Tensor:
+    """One parameter of every sample, ready to meet coordinates: [n, d] -> [n, 1, 1]."""
+    return params[:, index, None, None]

@@ -1,0 +1,30 @@
+"""Rotations about the centre."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from deformrs.deformations.base import Deformation, column
+from deformrs.units import Size, Unit
+
+
+@dataclass(frozen=True)
+class Rotation(Deformation):
+    """v = (x(cos θ - 1) - y sin θ, x sin θ + y(cos θ - 1)), θ in radians."""
+
+    name = "rotation"
+    unit = Unit.ANGLE
+    period = 2 * math.pi
+
+    def dim(self, size: Size) -> int:
+        return 1
+
+    def displacement(self, params: Tensor, points: Tensor, size: Size) -> Tensor:
+        x, y = points.unbind(-1)
+        angle = column(params, 0)
+        sin, cos_less_one = torch.sin(angle), -2 * torch.sin(angle / 2) ** 2
+        return torch.stack((x * cos_less_one - y * sin, x * sin + y * cos_less_one), dim=-1)

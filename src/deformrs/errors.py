@@ -1,0 +1,34 @@
+"""The project's exceptions: each says what was given, what is allowed and what to do."""
+
+from __future__ import annotations
+
+
+class DeformRSError(Exception):
+    """Base of every error this package raises on purpose.
+
+    >>> str(InputError("alpha", 1.2, "must lie in (0, 1)", "e.g. 0.001"))
+    'alpha is 1.2; it must lie in (0, 1): e.g. 0.001'
+    """
+
+    def __init__(self, name: str, value: object, rule: str, remedy: str) -> None:
+        super().__init__(name, value, rule, remedy)
+        self.name, self.value, self.rule, self.remedy = name, value, rule, remedy
+
+    def __str__(self) -> str:
+        return f"{self.name} is {self.value}; it {self.rule}: {self.remedy}"
+
+
+class InputError(DeformRSError, ValueError):
+    """An argument is outside what the function allows."""
+
+
+class ModelError(DeformRSError, RuntimeError):
+    """The classifier did something that a certificate cannot be built on."""
+
+
+class NumericalError(DeformRSError, ArithmeticError):
+    """A bound could not be computed safely, so none is given."""
+
+
+class UnsupportedError(DeformRSError, TypeError):
+    """The objects are fine one by one, but this question cannot be asked of them together."""

@@ -1,0 +1,98 @@
+"""A law of its own for each block of a composed deformation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deformrs.certificate import Bound
+from deformrs.config import Config
+from deformrs.errors import InputError
+from deformrs.noise.base import Distance, NoiseLaw
+from deformrs.noise.gaussian import Gaussian
+from deformrs.noise.uniform import Uniform
+from deformrs.rounding import array_up
+from deformrs.space import Space
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, init=False)
+class Independent(NoiseLaw):
+    """One law a block: `Independent(Uniform(0.5), Gaussian(0.1))`.
+
+    Guarantee: with u the mass the shift moves off the uniform blocks and r its Mahalanobis length
+    in the Gaussian ones, the prediction holds while
+    (1-u) Φ(Φ⁻¹((p_A - u)/(1 - u)) - r) > ½, for p_B = 1 - p_A. No larger set is certified by this
+    noise (docs/theory.md, section 2.4).
+
+    It has one radius a block, the other blocks at rest.
+    """
+
+    name = "independent"
+    laws: tuple[Uniform | Gaussian, ...]
+
+    def __init__(self, *laws: Uniform | Gaussian) -> None:
+        for law in laws:
+            if not isinstance(law, Uniform | Gaussian):
+                raise InputError(
+                    "a law of Independent", repr(law), "must be Uniform or Gaussian", "flatten it"
+                )
+        if not laws:
+            raise InputError("Independent", "empty", "needs a law for each block", "pass some")
+        object.__setattr__(self, "laws", tuple(laws))
+
+    def __repr__(self) -> str:
+        return f"Independent({', '.join(map(repr, self.laws))})"
+
+    @classmethod
+    def _build(cls, values: Config) -> Self:
+        return cls(*(NoiseLaw.from_config(law) for law in values["laws"]))  # type: ignore[arg-type, union-attr]
+
+    @classmethod
+    def examples(cls) -> tuple[Independent, ...]:
+        return (cls(Uniform(0.5), Gaussian(0.3)), cls(Gaussian(0.2), Uniform(math.pi)))
+
+    @property
+    def norms(self) -> tuple[int, ...]:
+        return tuple(norm for law in self.laws for norm in law.norms)
+
+    def check(self, space: Space) -> None:
+        if len(self.laws) != len(space.blocks):
+            raise InputError(
+                "Independent",
+                f"{len(self.laws)} law(s)",
+                f"must have one for each of {len(space.blocks)} block(s)",
+                "the blocks are " + ", ".join(block.family for block in space.blocks),
+            )
+        for index, law in enumerate(self.laws):
+            law.check(space.alone(index))
+
+    def sample(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
+        import torch
+
+        parts = [law.sample(n, space.alone(i), generator) for i, law in enumerate(self.laws)]
+        return torch.cat(parts, dim=1)
+
+    def distance(self, shifts: NDArray[np.float64], space: Space) -> Distance:
+        parts = [
+            law.distance(shifts[:, part], space.alone(index))
+            for index, (law, part) in enumerate(zip(self.laws, space.slices, strict=True))
+        ]
+        lost = np.stack([part.lost for part in parts])
+        length = np.stack([part.length for part in parts])
+        with np.errstate(divide="ignore"):
+            total = array_up(-np.expm1(np.log1p(-lost).sum(axis=0)))
+        together = array_up(np.sqrt(np.square(length).sum(axis=0)))
+        return Distance(
+            lost=np.where(lost.any(axis=0), np.minimum(total, 1.0), 0.0),
+            length=np.where(length.any(axis=0), together, 0.0),
+        )
+
+    def radii(self, bound: Bound, space: Space) -> tuple[float, ...]:
+        return tuple(law.radii(bound, space.alone(index))[0] for index, law in enumerate(self.laws))

@@ -1,0 +1,104 @@
+"""Uniform noise on a box, and on the circle for angles."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deformrs.certificate import Bound
+from deformrs.errors import InputError
+from deformrs.noise.base import (
+    Distance,
+    NoiseLaw,
+    Scale,
+    check_scale,
+    restricted,
+    scale_tensor,
+    scales,
+)
+from deformrs.rounding import array_up, round_down
+from deformrs.space import Space
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Uniform(NoiseLaw):
+    """Each parameter uniform on [-λ, λ], independently; λ = `scale`, one or one per parameter.
+
+    Guarantee: the prediction holds at every shift ξ with p_A - p_B > 2u(ξ), where
+    u(ξ) = 1 - Π max(0, 1 - |ξ_i| / 2λ_i); on a circle of circumference P the factor of an angle is
+    1 - min(|ξ_i|, 2λ_i, P - 2λ_i) / 2λ_i (docs/theory.md, sections 2.2 and 2.3).
+
+    The radius is in the l1 norm: λ(p_A - p_B) with the smallest λ.
+
+    >>> Uniform(0.5)
+    Uniform(scale=0.5)
+    """
+
+    name = "uniform"
+    scale: Scale
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", check_scale("Uniform", self.scale))
+
+    @classmethod
+    def examples(cls) -> tuple[Uniform, ...]:
+        return (cls(0.3), cls(1.0), cls(math.pi))
+
+    @property
+    def norms(self) -> tuple[int, ...]:
+        return (1,)
+
+    def check(self, space: Space) -> None:
+        too_wide = scales("Uniform", self.scale, space) > space.periods / 2
+        if too_wide.any():
+            raise InputError(
+                "the scale of Uniform",
+                self.scale,
+                f"must not exceed half the period ({space.periods[too_wide][0] / 2:.6g})",
+                "angles are in radians: math.radians(180) is the whole circle",
+            )
+
+    def sample(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
+        import torch
+
+        draws = torch.rand(n, space.dim, generator=generator, device=generator.device)
+        return (2 * draws - 1) * scale_tensor(self.scale, generator.device)
+
+    def distance(self, shifts: NDArray[np.float64], space: Space) -> Distance:
+        widths = 2 * scales("Uniform", self.scale, space)
+        reach = np.minimum(widths, space.periods - widths)
+        lost = array_up(np.minimum(space.lengths(shifts), reach) / widths)
+        # Zero stays zero, so that a full circle loses nothing at any angle.
+        lost = np.where((shifts == 0) | (reach == 0), 0.0, np.minimum(lost, 1.0))
+        with np.errstate(divide="ignore"):
+            total = array_up(-np.expm1(np.log1p(-lost).sum(axis=1)), relative=2.0**-44)
+        total = np.where(lost.any(axis=1), np.minimum(total, 1.0), 0.0)
+        return Distance(lost=total, length=np.zeros(len(shifts)))
+
+    def radii(self, bound: Bound, space: Space) -> tuple[float, ...]:
+        return tuple(
+            self._radius(bound, restricted(self.scale, part), space.alone(index))
+            for index, part in enumerate(space.slices)
+        )
+
+    @staticmethod
+    def _radius(bound: Bound, scale: Scale, space: Space) -> float:
+        # The product is log-concave in the shift, so the worst shift of a given l1 norm lies on
+        # the axis with the smallest scale.
+        smallest = float(scales("Uniform", scale, space).min())
+        margin = bound.lower - bound.upper
+        radius = max(0.0, round_down(smallest * margin))
+        period = space.blocks[0].period
+        if period is None or space.dim > 1:
+            return radius
+        # Where even the far side of the circle loses too little to matter, every angle holds.
+        half_turn = np.full((1, 1), period / 2)
+        everywhere = Uniform(smallest).distance(half_turn, space).within(bound).all()
+        return period / 2 if everywhere else min(radius, period / 2)

@@ -1,0 +1,76 @@
+"""Numbers that err on the safe side.
+
+A certificate may promise less than it could, never more. Everything reported therefore goes
+through one of these functions, whose names say in which direction they move a number.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Far above the error of any formula it is used on (a few dozen units in the last place),
+# far below any figure a person reads.
+SLACK = 2.0**-40
+
+# For single library calls and short sums, which are good to a few units in the last place.
+FEW_ULPS = 2.0**-47
+
+
+def round_down(value: float, relative: float = SLACK) -> float:
+    """Guarantee: the result lies below `value` by at least `relative` of its size."""
+    return math.nextafter(value - abs(value) * relative, -math.inf)
+
+
+def round_up(value: float, relative: float = SLACK) -> float:
+    """Guarantee: the result lies above `value` by at least `relative` of its size."""
+    return -round_down(-value, relative)
+
+
+def array_down(
+    values: NDArray[np.float64] | float, relative: float = FEW_ULPS
+) -> NDArray[np.float64]:
+    """`round_down` for arrays, sized for the error of one library call."""
+    values = np.asarray(values, dtype=np.float64)
+    margin = np.where(np.isfinite(values), np.abs(values), 0.0) * relative
+    return np.nextafter(values - margin, -np.inf)
+
+
+def array_up(
+    values: NDArray[np.float64] | float, relative: float = FEW_ULPS
+) -> NDArray[np.float64]:
+    """`round_up` for arrays, sized for the error of one library call."""
+    return -array_down(-np.asarray(values, dtype=np.float64), relative)
+
+
+def _fixed(value: float | Fraction | Decimal, decimals: int, direction: str) -> str:
+    scaled = Fraction(value) * 10**decimals
+    whole = math.floor(scaled) if direction == ROUND_FLOOR else math.ceil(scaled)
+    return str(Decimal(whole).scaleb(-decimals).quantize(Decimal(1).scaleb(-decimals)))
+
+
+def format_down(value: float | Fraction | Decimal, decimals: int) -> str:
+    """`value` with that many decimals, exactly rounded towards minus infinity.
+
+    >>> format_down(0.9999, 3)
+    '0.999'
+    """
+    return _fixed(value, decimals, ROUND_FLOOR)
+
+
+def format_up(value: float | Fraction | Decimal, decimals: int) -> str:
+    """`value` with that many decimals, exactly rounded towards plus infinity."""
+    return _fixed(value, decimals, ROUND_CEILING)
+
+
+def percent_down(part: int, whole: int, decimals: int = 1) -> str:
+    """`part / whole` in per cent, rounded down in exact arithmetic.
+
+    >>> percent_down(2, 3)
+    '66.6'
+    """
+    return format_down(Fraction(100 * part, whole), decimals)

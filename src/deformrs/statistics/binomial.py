@@ -1,0 +1,25 @@
+"""The test by which a smoothed prediction abstains."""
+
+from __future__ import annotations
+
+from scipy.special import betainc
+
+from deformrs.rounding import round_up
+from deformrs.statistics.checks import check_counts
+
+
+def sign_test(first: int, second: int) -> float:
+    """Two-sided p-value of `first` against `second` answers under even odds.
+
+    Guarantee: if both classes are equally probable, the result is at most alpha with probability
+    at most alpha, for every alpha. Rounded up.
+
+    With N = first + second and m the larger count it is min(1, 2 P(Bin(N, 1/2) >= m)).
+
+    >>> round(sign_test(9, 1), 6)
+    0.021484
+    """
+    larger, total = max(first, second), first + second
+    check_counts(larger, total)
+    tail = float(betainc(larger, total - larger + 1, 0.5))
+    return min(1.0, round_up(2 * tail))
