@@ -1,0 +1,81 @@
+"""Pictures under deformations that provably leave their label alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deformrs.certificate import Certificate
+from deformrs.deformations import Deformation
+from deformrs.errors import InputError
+from deformrs.geometry import Padding
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """One picture and its certificate. image: [c, h, w]"""
+
+    image: Tensor
+    certificate: Certificate
+
+
+def certified_shifts(certificate: Certificate, count: int, seed: int = 0) -> NDArray[np.float64]:
+    """Guarantee: the certificate covers every one of these shifts: [count, d].
+
+    A single parameter runs evenly from one end of the certified range to the other; several are
+    drawn at random, each block out to its radius and then drawn in until the whole is covered.
+    """
+    if certificate.prediction is None:
+        raise InputError(
+            "the certificate", "abstaining", "must predict a class", "show another picture"
+        )
+    space = certificate.space
+    if space.dim == 1:
+        radius = certificate.radius
+        return np.linspace(-radius, radius, count)[:, None]
+    generator = np.random.default_rng(seed)
+    shifts = generator.standard_normal((count, space.dim))
+    for radius, part, norm in zip(
+        certificate.radii, space.slices, _norms(certificate), strict=True
+    ):
+        block = shifts[:, part]
+        block *= radius / np.linalg.norm(block, ord=norm, axis=1, keepdims=True)
+    for shift in shifts:
+        while not certificate.covers(shift):
+            shift *= 0.95
+    return shifts
+
+
+def draw_gallery(
+    exhibits: Sequence[Exhibit],
+    deformation: Deformation,
+    path: Path,
+    *,
+    columns: int = 9,
+    padding: Padding = "zeros",
+) -> None:
+    """A row for each exhibit: deformations from all over its certified set."""
+    figure = Figure(figsize=(1.1 * columns, 1.35 * len(exhibits)), layout="constrained")
+    grid = figure.subplots(len(exhibits), columns, squeeze=False)
+    for row, exhibit in zip(grid, exhibits, strict=True):
+        shifts = certified_shifts(exhibit.certificate, columns)
+        params = torch.tensor(shifts, dtype=torch.float32)
+        pictures = deformation.apply(exhibit.image.cpu(), params, padding)
+        row[0].set_title(exhibit.certificate.summary().split(" (n")[0], loc="left", fontsize=9)
+        for axes, picture in zip(row, pictures, strict=True):
+            pixels = picture.float().permute(1, 2, 0).numpy()
+            axes.imshow(pixels, cmap="gray" if pixels.shape[2] == 1 else None, vmin=0, vmax=1)
+            axes.set_axis_off()
+    figure.savefig(path, dpi=130)
+
+
+def _norms(certificate: Certificate) -> tuple[int, ...]:
+    norms = certificate.law.norms
+    return norms if len(norms) > 1 else norms * len(certificate.space.blocks)

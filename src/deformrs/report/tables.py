@@ -1,0 +1,58 @@
+"""Certified accuracy and average certified radius, rounded down."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deformrs.errors import InputError
+from deformrs.rounding import percent_down, round_down
+from deformrs.runs import Result
+
+
+@dataclass(frozen=True)
+class Row:
+    """How many of `total` pictures are predicted right and certified at `radius`."""
+
+    shown: str
+    radius: float
+    certified: int
+    total: int
+
+    @property
+    def percent(self) -> str:
+        return percent_down(self.certified, self.total)
+
+
+def accuracy_rows(results: Sequence[Result], radii: dict[str, float]) -> list[Row]:
+    """One row for every radius, given by how it is shown: {"10°": math.radians(10)}."""
+    if not results:
+        raise InputError("the results", "empty", "must have at least one", "certify some pictures")
+    return [
+        Row(shown, radius, sum(result.holds(radius) for result in results), len(results))
+        for shown, radius in radii.items()
+    ]
+
+
+def average_radius(results: Sequence[Result]) -> float:
+    """The mean over all pictures of the radius, 0 where the prediction is wrong or abstains."""
+    total = math.fsum(result.certificate.radius for result in results if result.correct)
+    return max(0.0, round_down(total / len(results)))
+
+
+def markdown(results: Sequence[Result], radii: dict[str, float]) -> str:
+    """The table people paste into their notes."""
+    first = results[0].certificate
+    family = first.space.blocks[0].family.replace("_", " ")
+    lines = [f"| {family} up to | certified accuracy |", "|---|---|"]
+    lines += [f"| {row.shown} | {row.percent} % |" for row in accuracy_rows(results, radii)]
+    mean = first.space.blocks[0].unit.show_down(average_radius(results), first.space.size)
+    abstained = sum(result.certificate.prediction is None for result in results)
+    lines += [
+        "",
+        f"Average certified radius: {mean}. Abstained on {abstained} of {len(results)} pictures.",
+        f"Noise: {first.law}. n0 = {first.counts.n0:,}, n = {first.counts.n:,}, "
+        f"alpha = {first.alpha:g} per picture.",
+    ]
+    return "\n".join(lines) + "\n"
