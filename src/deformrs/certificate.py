@@ -92,8 +92,9 @@ class Bound:
 class Law(Protocol):
     """What a certificate asks of the noise it was sampled with."""
 
-    @property
-    def norms(self) -> tuple[int, ...]: ...
+    def norm(self, block: int) -> int: ...
+
+    def describe(self, space: Space) -> str: ...
 
     def covers(
         self, shifts: NDArray[np.float64], bound: Bound, space: Space
@@ -174,15 +175,20 @@ class Certificate:
     def summary(self) -> str:
         """One line in the units people use; every figure is rounded to the safe side."""
         odds = f"n = {self.counts.n:,}, alpha = {self.alpha:g}, p >= {format_down(self.p_lower, 4)}"
+        return f"{self.claim} ({odds})"
+
+    @property
+    def claim(self) -> str:
+        """What is certified, in words."""
         if self.prediction is None:
-            return f"abstains: no class is certain enough ({odds})"
+            return "abstains: no class is certain enough"
         held = ", or ".join(self._reach(index) for index in range(len(self.radii)))
-        return f"class {self.prediction} for {held} ({odds})"
+        return f"class {self.prediction} for {held}"
 
     def _reach(self, index: int) -> str:
         block, radius = self.space.blocks[index], self.radii[index]
         family = block.family.replace("_", " ")
         if block.period is not None and block.dim == 1 and radius >= block.period / 2:
             return f"every {family}"
-        norm = "" if block.dim == 1 else f" (l{self.law.norms[index % len(self.law.norms)]} norm)"
+        norm = "" if block.dim == 1 else f" (l{self.law.norm(index)} norm)"
         return f"any {family} up to {block.unit.show_down(radius, self.space.size)}{norm}"

@@ -17,9 +17,8 @@ from deformrs.rounding import format_down
 Size = tuple[int, int]
 """Height and width of an image in pixels."""
 
-# Pi lies strictly between these two, so a conversion can be rounded in either direction.
-PI_BELOW = Fraction(3141592653589793238, 10**18)
-PI_ABOVE = PI_BELOW + Fraction(1, 10**18)
+# Just above pi, so that degrees can be rounded down.
+PI_ABOVE = Fraction(3141592653589793239, 10**18)
 
 
 def unit_px(size: Size) -> float:
@@ -35,6 +34,31 @@ class Unit(Enum):
     FRACTION = "fraction"
     COEFFICIENT = "coefficient"
 
+    @property
+    def words(self) -> str:
+        """The unit people use, spelt out."""
+        return _SHOWN[self][0]
+
+    def factor(self, size: Size) -> float:
+        """What a parameter is multiplied with to be shown."""
+        match self:
+            case Unit.ANGLE:
+                return 180 / math.pi
+            case Unit.LENGTH:
+                return unit_px(size)
+            case Unit.FRACTION:
+                return 100.0
+            case Unit.COEFFICIENT:
+                return 1.0
+
+    def show(self, value: float, size: Size) -> str:
+        """A setting in the unit people use, to four digits. Guarantees use `show_down`.
+
+        >>> Unit.ANGLE.show(math.pi / 2, (28, 28))
+        '90°'
+        """
+        return f"{value * self.factor(size):.4g}{_SHOWN[self][1]}"
+
     def show_down(self, value: float, size: Size, decimals: int = 2) -> str:
         """`value` in the unit people use, never above the true figure.
 
@@ -44,14 +68,22 @@ class Unit(Enum):
         exact = Fraction(value)
         match self:
             case Unit.ANGLE:
-                return format_down(exact * 180 / PI_ABOVE, decimals) + "°"
+                exact *= 180 / PI_ABOVE
             case Unit.LENGTH:
-                return format_down(exact * min(size) / 2, decimals) + " px"
+                exact *= Fraction(min(size), 2)
             case Unit.FRACTION:
-                return format_down(exact * 100, decimals) + " %"
+                exact *= 100
             case Unit.COEFFICIENT:
-                return format_down(exact, decimals + 2)
+                decimals += 2
+        return format_down(exact, decimals) + _SHOWN[self][1]
 
+
+_SHOWN = {
+    Unit.ANGLE: ("degrees", "°"),
+    Unit.LENGTH: ("pixels", " px"),
+    Unit.FRACTION: ("per cent", " %"),
+    Unit.COEFFICIENT: ("coefficient", ""),
+}
 
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(deg|°|rad|px|%|)\s*")
 _SUFFIXES = {

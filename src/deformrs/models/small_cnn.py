@@ -16,14 +16,16 @@ class SmallCNN(nn.Module):
         self, num_classes: int = 10, channels: int = 1, width: int = 24, seed: int = 0
     ) -> None:
         super().__init__()
-        self.features = nn.Sequential(
-            _layer(channels, width, stride=2),
-            _layer(width, 2 * width, stride=2),
-            _layer(2 * width, 4 * width, stride=2),
-            nn.AdaptiveAvgPool2d(2),
-            nn.Flatten(),
-        )
-        self.head = nn.Linear(16 * width, num_classes)
+        with torch.device("meta"):  # PyTorch's constructors would draw from global random state
+            self.features = nn.Sequential(
+                _layer(channels, width, stride=2),
+                _layer(width, 2 * width, stride=2),
+                _layer(2 * width, 4 * width, stride=2),
+                nn.AdaptiveAvgPool2d(2),
+                nn.Flatten(),
+            )
+            self.head = nn.Linear(16 * width, num_classes)
+        self.to_empty(device="cpu")
         _draw_weights(self, torch.Generator().manual_seed(seed))
 
     def forward(self, pictures: Tensor) -> Tensor:
@@ -40,8 +42,9 @@ def _layer(inputs: int, outputs: int, stride: int) -> nn.Sequential:
 
 
 def _draw_weights(model: nn.Module, generator: torch.Generator) -> None:
-    """PyTorch's own constructors draw from global state; these draws replace them."""
     for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.reset_parameters()
         if isinstance(module, nn.Conv2d | nn.Linear):
             nn.init.kaiming_uniform_(module.weight, nonlinearity="relu", generator=generator)
             if module.bias is not None:

@@ -80,10 +80,13 @@ class NoiseLaw(Configurable, ABC):
 
     registry: ClassVar[dict[str, type]] = {}
 
-    @property
     @abstractmethod
-    def norms(self) -> tuple[int, ...]:
-        """The norm of each block's radius (1 or 2); a single one serves all blocks."""
+    def norm(self, block: int) -> int:
+        """The norm in which that block's radius is measured: 1 or 2."""
+
+    @abstractmethod
+    def describe(self, space: Space) -> str:
+        """The law in words and in the units people use."""
 
     @abstractmethod
     def check(self, space: Space) -> None:
@@ -167,3 +170,14 @@ def scale_tensor(scale: Scale, device: torch.device) -> torch.Tensor | float:
 def restricted(scale: Scale, part: slice) -> Scale:
     """The scale of a block's parameters alone."""
     return scale if isinstance(scale, float) else cast(Scale, scale[part])
+
+
+def show_scale(scale: Scale, space: Space) -> str:
+    """The scale in the units of its parameters, each distinct value once."""
+    values = scales("the law", scale, space)
+    shown = [
+        block.unit.show(float(value), space.size)
+        for block, part in zip(space.blocks, space.slices, strict=True)
+        for value in np.unique(values[part])
+    ]
+    return ", ".join(dict.fromkeys(shown))

@@ -18,6 +18,7 @@ from deformrs.noise.base import (
     restricted,
     scale_tensor,
     scales,
+    show_scale,
 )
 from deformrs.rounding import array_up, round_down
 from deformrs.space import Space
@@ -49,9 +50,11 @@ class Gaussian(NoiseLaw):
     def examples(cls) -> tuple[Gaussian, ...]:
         return (cls(0.1), cls(2.0))
 
-    @property
-    def norms(self) -> tuple[int, ...]:
-        return (2,)
+    def norm(self, block: int) -> int:
+        return 2
+
+    def describe(self, space: Space) -> str:
+        return f"gaussian noise of scale {show_scale(self.scale, space)}"
 
     def check(self, space: Space) -> None:
         scales("Gaussian", self.scale, space)

@@ -58,9 +58,14 @@ class Independent(NoiseLaw):
     def examples(cls) -> tuple[Independent, ...]:
         return (cls(Uniform(0.5), Gaussian(0.3)), cls(Gaussian(0.2), Uniform(math.pi)))
 
-    @property
-    def norms(self) -> tuple[int, ...]:
-        return tuple(norm for law in self.laws for norm in law.norms)
+    def norm(self, block: int) -> int:
+        return self.laws[block].norm(0)
+
+    def describe(self, space: Space) -> str:
+        return ", ".join(
+            f"{law.describe(space.alone(index))} on {block.family}"
+            for index, (law, block) in enumerate(zip(self.laws, space.blocks, strict=True))
+        )
 
     def check(self, space: Space) -> None:
         if len(self.laws) != len(space.blocks):

@@ -19,6 +19,7 @@ from deformrs.noise.base import (
     restricted,
     scale_tensor,
     scales,
+    show_scale,
 )
 from deformrs.rounding import array_up, round_down
 from deformrs.space import Space
@@ -51,9 +52,11 @@ class Uniform(NoiseLaw):
     def examples(cls) -> tuple[Uniform, ...]:
         return (cls(0.3), cls(1.0), cls(math.pi))
 
-    @property
-    def norms(self) -> tuple[int, ...]:
-        return (1,)
+    def norm(self, block: int) -> int:
+        return 1
+
+    def describe(self, space: Space) -> str:
+        return f"uniform noise of scale {show_scale(self.scale, space)}"
 
     def check(self, space: Space) -> None:
         too_wide = scales("Uniform", self.scale, space) > space.periods / 2

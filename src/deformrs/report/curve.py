@@ -9,26 +9,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from deformrs.runs import Result
-from deformrs.units import Unit, unit_px
-
-_LABELS = {
-    Unit.ANGLE: "degrees",
-    Unit.LENGTH: "pixels",
-    Unit.FRACTION: "per cent",
-    Unit.COEFFICIENT: "coefficient",
-}
 
 
 def draw_curve(results: Sequence[Result], path: Path) -> None:
     """The share of pictures that are right and certified at each radius, as a step curve."""
     space = results[0].certificate.space
     block = space.blocks[0]
-    factor = {
-        Unit.ANGLE: 57.29577951308232,
-        Unit.LENGTH: unit_px(space.size),
-        Unit.FRACTION: 100.0,
-        Unit.COEFFICIENT: 1.0,
-    }[block.unit]
+    factor = block.unit.factor(space.size)
     radii = sorted(result.certificate.radius * factor for result in results if result.correct)
     shares = [(len(radii) - k) / len(results) for k in range(len(radii))]
 
@@ -37,10 +24,10 @@ def draw_curve(results: Sequence[Result], path: Path) -> None:
     axes.step([0, *radii], [*shares, 0], where="post", color="#1f5fa8", linewidth=2)
     axes.fill_between([0, *radii], [*shares, 0], step="post", color="#1f5fa8", alpha=0.12)
     axes.set(
-        xlabel=f"{block.family.replace('_', ' ')} radius ({_LABELS[block.unit]})",
+        xlabel=f"{block.family.replace('_', ' ')} radius ({block.unit.words})",
         ylabel="certified accuracy",
         ylim=(0, 1.02),
-        title=f"{len(results)} pictures, {results[0].certificate.law}",
+        title=f"{len(results)} pictures, {results[0].certificate.law.describe(space)}",
     )
     axes.set_xlim(left=0)
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))

@@ -42,10 +42,8 @@ def certified_shifts(certificate: Certificate, count: int, seed: int = 0) -> NDA
         return np.linspace(-radius, radius, count)[:, None]
     generator = np.random.default_rng(seed)
     shifts = generator.standard_normal((count, space.dim))
-    for radius, part, norm in zip(
-        certificate.radii, space.slices, _norms(certificate), strict=True
-    ):
-        block = shifts[:, part]
+    for index, (radius, part) in enumerate(zip(certificate.radii, space.slices, strict=True)):
+        block, norm = shifts[:, part], certificate.law.norm(index)
         block *= radius / np.linalg.norm(block, ord=norm, axis=1, keepdims=True)
     for shift in shifts:
         while not certificate.covers(shift):
@@ -62,20 +60,15 @@ def draw_gallery(
     padding: Padding = "zeros",
 ) -> None:
     """A row for each exhibit: deformations from all over its certified set."""
-    figure = Figure(figsize=(1.1 * columns, 1.35 * len(exhibits)), layout="constrained")
-    grid = figure.subplots(len(exhibits), columns, squeeze=False)
-    for row, exhibit in zip(grid, exhibits, strict=True):
+    figure = Figure(figsize=(columns, 1.3 * len(exhibits)), layout="constrained")
+    bands = figure.subfigures(len(exhibits), 1, squeeze=False)[:, 0]
+    for band, exhibit in zip(bands, exhibits, strict=True):
         shifts = certified_shifts(exhibit.certificate, columns)
-        params = torch.tensor(shifts, dtype=torch.float32)
+        params = torch.from_numpy(shifts)
         pictures = deformation.apply(exhibit.image.cpu(), params, padding)
-        row[0].set_title(exhibit.certificate.summary().split(" (n")[0], loc="left", fontsize=9)
-        for axes, picture in zip(row, pictures, strict=True):
+        band.suptitle(exhibit.certificate.claim, x=0.01, ha="left", fontsize=9)
+        for axes, picture in zip(band.subplots(1, columns), pictures, strict=True):
             pixels = picture.float().permute(1, 2, 0).numpy()
             axes.imshow(pixels, cmap="gray" if pixels.shape[2] == 1 else None, vmin=0, vmax=1)
             axes.set_axis_off()
     figure.savefig(path, dpi=130)
-
-
-def _norms(certificate: Certificate) -> tuple[int, ...]:
-    norms = certificate.law.norms
-    return norms if len(norms) > 1 else norms * len(certificate.space.blocks)

@@ -52,7 +52,7 @@ def markdown(results: Sequence[Result], radii: dict[str, float]) -> str:
     lines += [
         "",
         f"Average certified radius: {mean}. Abstained on {abstained} of {len(results)} pictures.",
-        f"Noise: {first.law}. n0 = {first.counts.n0:,}, n = {first.counts.n:,}, "
-        f"alpha = {first.alpha:g} per picture.",
+        f"Noise: {first.law.describe(first.space)}. n0 = {first.counts.n0:,}, "
+        f"n = {first.counts.n:,}, alpha = {first.alpha:g} per picture.",
     ]
     return "\n".join(lines) + "\n"

@@ -1,0 +1,156 @@
+"""Checks that every deformation must pass, the package's own and yours.
+
+>>> from deformrs import Rotation
+>>> from deformrs.testing import check_deformation
+>>> check_deformation(Rotation())
+"""
+
+from __future__ import annotations
+
+import json
+from typing import get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.ndimage import map_coordinates
+from torch import Tensor
+
+from deformrs.deformations import Deformation
+from deformrs.geometry import Padding, pixel_grid
+from deformrs.units import Size
+
+SIZES: tuple[Size, ...] = ((28, 28), (33, 33), (24, 40), (51, 32))
+"""Even, odd, wide and tall."""
+
+_STRENGTH = 0.15
+_SCIPY_MODES = {"zeros": "grid-constant", "border": "nearest", "reflection": "reflect"}
+
+
+def check_deformation(deformation: Deformation, seed: int = 0) -> None:
+    """Raise AssertionError, saying what is wrong, unless the family keeps all its promises."""
+    generator = torch.Generator().manual_seed(seed)
+    _check_configuration(deformation)
+    for size in SIZES:
+        image = torch.rand(2, *size, generator=generator)
+        params = _STRENGTH * torch.randn(3, deformation.dim(size), generator=generator)
+        _check_space(deformation, params, size)
+        _check_identity(deformation, image)
+        _check_field(deformation, params, size)
+        _check_pictures(deformation, image, params)
+        _check_precisions(deformation, image, params)
+
+
+def _expect(condition: object, deformation: Deformation, promise: str) -> None:
+    if not condition:
+        raise AssertionError(f"{deformation!r} breaks a promise: {promise}")
+
+
+def _check_configuration(deformation: Deformation) -> None:
+    written = json.loads(json.dumps(deformation.to_config()))
+    _expect(
+        Deformation.from_config(written) == deformation,
+        deformation,
+        "from_config(to_config()) gives an equal object",
+    )
+    _expect(
+        hash(deformation) == hash(Deformation.from_config(written)),
+        deformation,
+        "equal deformations have equal hashes (use a frozen dataclass)",
+    )
+    _expect(
+        Deformation.registry[deformation.name] is type(deformation),
+        deformation,
+        "its name is registered",
+    )
+
+
+def _check_space(deformation: Deformation, params: Tensor, size: Size) -> None:
+    space = deformation.space(size)
+    _expect(
+        space.dim == deformation.dim(size), deformation, "blocks and dim agree on the parameters"
+    )
+    periods = torch.from_numpy(np.where(np.isfinite(space.periods), space.periods, 0.0))
+    double = params.double()
+    _expect(
+        torch.allclose(
+            deformation.field(double + periods, size), deformation.field(double, size), atol=1e-9
+        ),
+        deformation,
+        "adding the period to a parameter changes nothing",
+    )
+
+
+def _check_identity(deformation: Deformation, image: Tensor) -> None:
+    size = image.shape[-2], image.shape[-1]
+    zeros = torch.zeros(1, deformation.dim(size))
+    for padding in get_args(Padding):
+        difference = (deformation.apply(image, zeros, padding)[0] - image).abs().max()
+        _expect(
+            difference <= 1e-5,
+            deformation,
+            f"zero parameters give the picture back ({size}, {padding}: off by {difference:.2g})",
+        )
+
+
+def _check_field(deformation: Deformation, params: Tensor, size: Size) -> None:
+    field = deformation.field(params, size)
+    _expect(field.isfinite().all(), deformation, "the field is finite")
+    alone = torch.cat([deformation.field(row[None], size) for row in params])
+    _expect(
+        torch.allclose(field, alone, atol=1e-6), deformation, "samples do not influence each other"
+    )
+    points = pixel_grid(size, params.device, params.dtype)[None]
+    spread = points.expand(len(params), -1, -1, -1)
+    for given in (points, spread):
+        _expect(
+            torch.allclose(deformation.displacement(params, given, size), field, atol=1e-5),
+            deformation,
+            "displacement at the pixels is the field",
+        )
+
+
+def _check_pictures(deformation: Deformation, image: Tensor, params: Tensor) -> None:
+    size = image.shape[-2], image.shape[-1]
+    field = deformation.field(params.double(), size).numpy()
+    for padding in get_args(Padding):
+        pictures = deformation.apply(image, params, padding).numpy()
+        for picture, displacement in zip(pictures, field, strict=True):
+            expected = interpolated(image.numpy(), displacement, padding)
+            off = np.abs(picture - expected).max()
+            _expect(
+                off <= 1e-4,
+                deformation,
+                f"pictures agree with an independent interpolation ({padding}: off by {off:.2g})",
+            )
+
+
+def _check_precisions(deformation: Deformation, image: Tensor, params: Tensor) -> None:
+    full = deformation.apply(image, params)
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        other = deformation.apply(image.to(dtype), params)
+        _expect(other.dtype == dtype, deformation, f"{dtype} pictures stay {dtype}")
+        _expect(
+            torch.allclose(other.float(), full, atol=1e-2),
+            deformation,
+            f"{dtype} pictures differ from float32 by rounding only",
+        )
+
+
+def interpolated(
+    image: NDArray[np.float32], displacement: NDArray[np.float64], padding: str
+) -> NDArray[np.float64]:
+    """The warp done by SciPy, from the definition of the coordinates.
+
+    image: [c, h, w], displacement: [h, w, 2] in units -> [c, h, w]
+    """
+    height, width = image.shape[1:]
+    unit = min(height, width) / 2
+    rows, columns = np.mgrid[:height, :width]
+    places = np.stack([rows + displacement[..., 1] * unit, columns + displacement[..., 0] * unit])
+    return np.stack(
+        [
+            map_coordinates(channel.astype(np.float64), places, order=1, mode=_SCIPY_MODES[padding])
+            for channel in image
+        ]
+    )

@@ -1,0 +1,25 @@
+"""Defines the family of docs/adding_a_deformation.md, so that every generic test knows it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def python_blocks(document: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", document.read_text(), flags=re.DOTALL)
+
+
+exec(  # the tutorial's first block is a class definition and nothing else
+    compile(python_blocks(ROOT / "docs/adding_a_deformation.md")[0], "tutorial", "exec"),
+    {"__name__": "tutorial"},
+)
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    return ROOT

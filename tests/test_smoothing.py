@@ -1,0 +1,356 @@
+"""The smoothed classifier: which noise is drawn, how it is counted, what it refuses."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import deformrs
+from deformrs import (
+    Affine,
+    Certificate,
+    DeformRSError,
+    Gaussian,
+    Independent,
+    Rotation,
+    SmoothedClassifier,
+    Translation,
+    Uniform,
+    VectorField,
+)
+from deformrs.errors import InputError, ModelError
+from deformrs.models import SmallCNN
+from deformrs.randomness import BLOCK, Stage, block_seed, noise_batches
+
+IMAGE = torch.rand(1, 12, 12, generator=torch.Generator().manual_seed(1))
+Model = Callable[[Tensor], Tensor]
+
+
+def smoothed(model: Model | None = None, batch_size: int = 64) -> SmoothedClassifier:
+    model = SmallCNN(num_classes=5, width=4, seed=3).eval() if model is None else model
+    return SmoothedClassifier(model, Rotation(), Uniform(2.0), 5, batch_size=batch_size)
+
+
+class TestReproducibility:
+    def test_counts_do_not_depend_on_the_batch_size(self) -> None:
+        counts = {b: smoothed(batch_size=b).certify(IMAGE, n=1500).counts for b in (1, 7, 64, 1000)}
+        assert len(set(counts.values())) == 1
+        assert max(counts[1].estimation) < 1500, "a constant classifier would show nothing"
+
+    @pytest.mark.parametrize("n", [1, 255, 256, 257, 1000])
+    @pytest.mark.parametrize("batch_size", [1, 7, 256, 300, 5000])
+    def test_noise_is_cut_into_batches_without_loss(self, n: int, batch_size: int) -> None:
+        space = Translation().space((8, 8))
+
+        def draw(size: int) -> Tensor:
+            batches = noise_batches(
+                Gaussian(1.0), space, n, size, torch.device("cpu"), seed=4, index=2, stage=Stage(1)
+            )
+            rows = list(batches)
+            assert all(len(batch) == size for batch in rows[:-1])
+            return torch.cat(rows)
+
+        assert draw(batch_size).shape == (n, 2)
+        assert torch.equal(draw(batch_size), draw(10**6))
+
+    def test_a_smaller_n_is_the_beginning_of_a_larger_one(self) -> None:
+        g = smoothed()
+        few, many = (g.certify(IMAGE, n=n).counts.estimation for n in (300, 700))
+        assert all(a <= b for a, b in zip(few, many, strict=True))
+
+    def test_seed_index_and_stage_each_change_the_noise(self) -> None:
+        g = smoothed()
+        base = g.count(IMAGE, 2000, Stage.ESTIMATE, seed=0, index=0)
+        assert g.count(IMAGE, 2000, Stage.ESTIMATE, seed=0, index=0) == base
+        assert g.count(IMAGE, 2000, Stage.ESTIMATE, seed=1, index=0) != base
+        assert g.count(IMAGE, 2000, Stage.ESTIMATE, seed=0, index=1) != base
+        assert g.count(IMAGE, 2000, Stage.PREDICT, seed=0, index=0) != base
+
+    def test_order_of_images_does_not_matter(self) -> None:
+        images = [torch.rand(1, 12, 12, generator=torch.Generator().manual_seed(k)) for k in (5, 6)]
+        g = smoothed()
+        forwards = [g.certify(images[k], n=300, index=k) for k in (0, 1)]
+        backwards = [g.certify(images[k], n=300, index=k) for k in (1, 0)]
+        assert forwards == backwards[::-1]
+
+    def test_global_random_state_is_neither_used_nor_changed(self) -> None:
+        before = torch.get_rng_state()
+        first = smoothed().certify(IMAGE, n=300)
+        assert torch.equal(torch.get_rng_state(), before)
+        torch.rand(7)
+        assert smoothed().certify(IMAGE, n=300) == first
+        torch.set_rng_state(before)
+
+    def test_guarantee_blocks_of_an_image_never_share_noise(self) -> None:
+        """torch's CPU generator looks at the low 32 bits of a seed: those must differ."""
+        one = torch.Generator().manual_seed(5)
+        other = torch.Generator().manual_seed(5 + 2**32)
+        assert torch.equal(torch.rand(4, generator=one), torch.rand(4, generator=other))
+        seeds = {
+            block_seed(7, 3, stage, block) % 2**32 for stage in Stage for block in range(40_000)
+        }
+        assert len(seeds) == len(Stage) * 40_000
+
+    def test_neighbouring_blocks_are_uncorrelated(self) -> None:
+        """The mean of 2,000 products of neighbours, for each of 256 draws and for all of them.
+
+        Under independence each is standard normal after scaling; the largest of 257 exceeds 5.5
+        with probability below 1e-5.
+        """
+        space = Translation().space((8, 8))
+        rows = torch.cat(
+            list(
+                noise_batches(
+                    Gaussian(1.0),
+                    space,
+                    2001 * BLOCK,
+                    BLOCK,
+                    torch.device("cpu"),
+                    seed=0,
+                    index=0,
+                    stage=Stage.ESTIMATE,
+                )
+            )
+        )[:, 0].reshape(-1, BLOCK)
+        products = (rows[:-1] * rows[1:]).double()
+        each = products.sum(dim=0) / math.sqrt(len(products))
+        assert each.abs().max() < 5.5
+        assert abs(products.sum()) / math.sqrt(products.numel()) < 5.5
+
+
+class TestSampling:
+    @pytest.mark.parametrize("law", [Uniform((0.5, 0.1)), Gaussian((0.5, 0.1))])
+    def test_scales_are_per_parameter(self, law: Uniform | Gaussian) -> None:
+        draws = law.sample(20_000, Translation().space((8, 8)), torch.Generator().manual_seed(0))
+        deviations = draws.std(dim=0)
+        factor = 3**-0.5 if isinstance(law, Uniform) else 1.0
+        # Five standard errors of a standard deviation of 20,000 draws: 2.5 %.
+        torch.testing.assert_close(
+            deviations, torch.tensor([0.5, 0.1]) * factor, rtol=0.025, atol=0
+        )
+
+    def test_uniform_noise_stays_inside_and_fills_the_box(self) -> None:
+        draws = Uniform(0.3).sample(20_000, Affine().space((8, 8)), torch.Generator())
+        assert draws.shape == (20_000, 6)
+        assert -0.3 <= draws.min() < -0.2999
+        assert 0.2999 < draws.max() <= 0.3
+
+    def test_independent_samples_each_block_by_its_law(self) -> None:
+        space = deformrs.Compose(Rotation(), Translation()).space((8, 8))
+        law = Independent(Uniform(0.2), Gaussian(3.0))
+        draws = law.sample(10_000, space, torch.Generator().manual_seed(0))
+        assert draws[:, 0].abs().max() <= 0.2
+        assert 2.9 < draws[:, 1:].std() < 3.1
+        correlation = np.corrcoef(draws.numpy().T)
+        assert np.abs(correlation[np.triu_indices(3, 1)]).max() < 0.05
+
+    def test_counting_finds_every_class(self) -> None:
+        """Answers cycle through the classes, whatever the batch."""
+        turn = iter(range(10**6))
+
+        def cycle(pictures: Tensor) -> Tensor:
+            return torch.eye(5)[[next(turn) % 5 for _ in pictures]]
+
+        assert smoothed(cycle, batch_size=13).count(IMAGE, 1001, Stage.PREDICT) == (
+            201,
+            200,
+            200,
+            200,
+            200,
+        )
+
+    def test_memory_does_not_grow_with_n(self) -> None:
+        """Two batches at most are alive at once: the one at work and the one before it."""
+        born: list[weakref.ref[Tensor]] = []
+        largest = most_alive = 0
+
+        def watch(pictures: Tensor) -> Tensor:
+            nonlocal largest, most_alive
+            scores = torch.eye(5)[:1].expand(len(pictures), 5).clone()
+            born.extend((weakref.ref(pictures), weakref.ref(scores)))
+            largest = max(largest, len(pictures))
+            most_alive = max(most_alive, sum(ref() is not None for ref in born))
+            return scores
+
+        smoothed(watch, batch_size=100).count(IMAGE, 20_000, Stage.PREDICT)
+        assert largest == 100
+        assert most_alive <= 4
+
+    def test_the_model_sees_the_precision_of_the_image(self) -> None:
+        seen: set[torch.dtype] = set()
+
+        def watch(pictures: Tensor) -> Tensor:
+            seen.add(pictures.dtype)
+            return pictures.new_zeros(len(pictures), 5)
+
+        smoothed(watch).count(IMAGE.bfloat16(), 10, Stage.PREDICT)
+        assert seen == {torch.bfloat16}
+
+    def test_a_high_dimensional_field_on_a_wide_picture(self) -> None:
+        g = SmoothedClassifier(
+            SmallCNN(num_classes=3, channels=3, width=4).eval(), VectorField(), Gaussian(0.05), 3
+        )
+        certificate = g.certify(torch.rand(3, 10, 14, generator=torch.Generator()), n=300)
+        assert certificate.space.dim == 280
+        assert certificate.counts.n == 300
+
+
+class TestPredict:
+    def test_abstains_on_a_tie_and_answers_when_clear(self) -> None:
+        def side(threshold: float) -> Model:
+            ramp = torch.linspace(0, 1, 16).expand(1, 16, 16)
+
+            def classify(pictures: Tensor) -> Tensor:
+                right = pictures[:, 0, 7:9, 7:9].mean(dim=(1, 2)) > threshold
+                return torch.stack([~right, right], dim=1).float()
+
+            self.ramp = ramp
+            return classify
+
+        for threshold, expected in ((0.5, None), (0.45, 1), (0.55, 0)):
+            g = SmoothedClassifier(side(threshold), Translation(), Gaussian(0.1), 2)
+            assert g.predict(self.ramp, n=1000) == expected
+
+    def test_prediction_and_certificate_agree(self) -> None:
+        g = smoothed()
+        certificate = g.certify(IMAGE, n=2000)
+        assert certificate.prediction is not None
+        assert g.predict(IMAGE) == certificate.prediction
+
+    def test_shift_moves_the_noise(self) -> None:
+        """At λ = 0.01 the smoothed classifier at shift θ is the plain one at angle θ."""
+        model = SmallCNN(num_classes=5, width=4, seed=3).eval()
+        g = SmoothedClassifier(model, Rotation(), Uniform(1e-4), 5)
+        angles = torch.linspace(-3, 3, 25)[:, None]
+        plain = model(Rotation().apply(IMAGE, angles)).argmax(dim=1)
+        assert len(plain.unique()) > 1
+        for angle, answer in zip(angles.tolist(), plain.tolist(), strict=True):
+            assert g.predict(IMAGE, n=100, shift=angle) in (answer, None)
+
+
+def nan_model(pictures: Tensor) -> Tensor:
+    return torch.full((len(pictures), 5), math.nan)
+
+
+BAD_IMAGES = {
+    "below 0": (IMAGE - 1, r"image is in \[-.*must lie in \[0, 1\]: divide by 255"),
+    "above 1": (IMAGE * 255, r"must lie in \[0, 1\]"),
+    "NaN": (torch.where(IMAGE > 0.5, math.nan, IMAGE), "not a number"),
+    "infinite": (torch.full((1, 4, 4), math.inf), r"must lie in \[0, 1\]"),
+    "rank 2": (IMAGE[0], r"of shape \(12, 12\).*C x H x W"),
+    "rank 4": (IMAGE[None], r"of shape \(1, 1, 12, 12\)"),
+    "empty": (torch.zeros(1, 0, 4), "non-empty"),
+    "bytes": ((IMAGE * 255).to(torch.uint8), r"uint8.*image.float\(\) / 255"),
+    "numpy": (IMAGE.numpy(), "must be a torch.Tensor"),
+}
+BAD_ARGUMENTS = {
+    "alpha 0": ({"alpha": 0.0}, r"alpha is 0.0; it must lie in \(0, 1\)"),
+    "alpha 1": ({"alpha": 1.0}, "alpha is 1.0"),
+    "alpha 1.2": ({"alpha": 1.2}, "alpha is 1.2"),
+    "alpha -0.1": ({"alpha": -0.1}, "alpha is -0.1"),
+    "alpha NaN": ({"alpha": math.nan}, "alpha is nan"),
+    "n 0": ({"n": 0}, "n is 0"),
+    "n -5": ({"n": -5}, "n is -5"),
+    "n 1.5": ({"n": 1.5}, "n is 1.5"),
+    "n0 0": ({"n0": 0}, "n0 is 0"),
+    "seed -1": ({"seed": -1}, "seed is -1"),
+    "index -1": ({"index": -1}, "index is -1"),
+    "method": ({"method": "wald"}, "'wald'.*clopper_pearson"),
+}
+BAD_MODELS: dict[str, tuple[Model, str]] = {
+    "NaN": (nan_model, "NaN.*check the weights"),
+    "too few classes": (lambda x: torch.zeros(len(x), 4), r"\(64, 4\).*\(64, 5\).*num_classes"),
+    "labels instead of scores": (lambda x: torch.zeros(len(x)), r"of shape \(64,\)"),
+    "one row for all": (lambda x: torch.zeros(1, 5), r"of shape \(1, 5\)"),
+    "not a tensor": (lambda x: [0.0] * len(x), "a list"),  # type: ignore[arg-type,return-value]
+    "training mode": (SmallCNN(num_classes=5, width=4), r"training mode.*model.eval\(\)"),
+    "part in training mode": (
+        nn.Sequential(nn.Flatten(), nn.Linear(144, 5), nn.Dropout()).eval().append(nn.Dropout()),
+        "training mode",
+    ),
+}
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("case", BAD_IMAGES)
+    def test_image(self, case: str) -> None:
+        image, message = BAD_IMAGES[case]
+        with pytest.raises(InputError, match=message):
+            smoothed().certify(image, n=100)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match=message):
+            smoothed().predict(image, n=100)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("case", BAD_ARGUMENTS)
+    def test_arguments(self, case: str) -> None:
+        arguments, message = BAD_ARGUMENTS[case]
+        with pytest.raises(InputError, match=message):
+            smoothed().certify(IMAGE, **({"n": 100} | arguments))  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("case", BAD_MODELS)
+    def test_model(self, case: str) -> None:
+        model, message = BAD_MODELS[case]
+        with pytest.raises(ModelError, match=message):
+            smoothed(model).certify(IMAGE, n=100)
+
+    @pytest.mark.parametrize("bad", [0.0, -0.1, math.nan, math.inf, (0.1, 0.0), ()])
+    @pytest.mark.parametrize("law", [Uniform, Gaussian])
+    def test_scale(self, law: type[Uniform | Gaussian], bad: float) -> None:
+        with pytest.raises(InputError, match="scale of"):
+            law(bad)
+
+    def test_angles_beyond_half_a_turn(self) -> None:
+        g = SmoothedClassifier(nan_model, Rotation(), Uniform(54.0), 5)
+        with pytest.raises(InputError, match=r"54.*half the period \(3.14159\).*radians"):
+            g.certify(IMAGE, n=100)
+
+    def test_shift_of_the_wrong_dimension(self) -> None:
+        certificate = smoothed().certify(IMAGE, n=100)
+        for ask in (certificate.covers, lambda s: smoothed().predict(IMAGE, n=10, shift=s)):
+            with pytest.raises(InputError, match=r"of shape \(2,\).*1 parameter"):
+                ask([0.1, 0.2])
+            with pytest.raises(InputError, match="finite"):
+                ask([math.nan])
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ((nan_model, "rotation", Uniform(1), 5), "deformation is rotation"),
+            ((nan_model, Rotation(), 0.5, 5), "noise is 0.5"),
+            ((nan_model, Rotation(), Uniform(1), 1), "num_classes is 1"),
+        ],
+    )
+    def test_constructor(self, arguments: tuple[object, ...], message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            SmoothedClassifier(*arguments)  # type: ignore[arg-type]
+
+    def test_batch_size(self) -> None:
+        with pytest.raises(InputError, match="batch_size is 0"):
+            smoothed(batch_size=0)
+
+    def test_every_error_is_one_of_the_projects(self) -> None:
+        with pytest.raises(DeformRSError) as caught:
+            smoothed().certify(IMAGE, n=0)
+        error = caught.value
+        assert (error.name, error.value) == ("n", "0")
+        assert str(error) == f"n is 0; it {error.rule}: {error.remedy}"
+
+
+def test_public_names_of_the_example(capsys: pytest.CaptureFixture[str]) -> None:
+    """The lines of the README and of the design, as they stand."""
+    model = SmallCNN().eval()
+    image = torch.rand(1, 28, 28, generator=torch.Generator())
+    g = SmoothedClassifier(model, Rotation(), Uniform(math.radians(54)), num_classes=10)
+    c = g.certify(image, n=1_000, n0=100, alpha=1e-3, seed=0)
+    assert isinstance(c, Certificate)
+    assert c.prediction is None or 0 <= c.prediction < 10
+    assert c.radius >= 0
+    assert 0 <= c.p_lower < 1
+    assert c.covers([0.3]) in (True, False)
+    assert g.predict(image, n=1000, alpha=1e-3) in (None, *range(10))
+    assert capsys.readouterr().out == "", "the library does not print"
