@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parent.parent
 
@@ -13,6 +14,9 @@ ROOT = Path(__file__).parent.parent
 def python_blocks(document: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", document.read_text(), flags=re.DOTALL)
 
+
+# Pictures are small here: threads would cost more than they bring, most of all on a busy machine.
+torch.set_num_threads(1)
 
 exec(  # the tutorial's first block is a class definition and nothing else
     compile(python_blocks(ROOT / "docs/adding_a_deformation.md")[0], "tutorial", "exec"),

@@ -140,7 +140,8 @@ def _steepest(reader: Reader, deformation: Deformation, picture: Tensor) -> Tens
     gradient = reader(deformation.apply(picture, steps)) - reader(
         deformation.apply(picture, -steps)
     )
-    return gradient.double() / gradient.double().norm()
+    direction: Tensor = gradient.double() / torch.linalg.vector_norm(gradient.double())
+    return direction
 
 
 def test_worst_case_of_the_independent_law_flips_at_its_boundary() -> None:

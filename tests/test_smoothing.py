@@ -249,7 +249,7 @@ BAD_IMAGES = {
     "bytes": ((IMAGE * 255).to(torch.uint8), r"uint8.*image.float\(\) / 255"),
     "numpy": (IMAGE.numpy(), "must be a torch.Tensor"),
 }
-BAD_ARGUMENTS = {
+BAD_ARGUMENTS: dict[str, tuple[dict[str, object], str]] = {
     "alpha 0": ({"alpha": 0.0}, r"alpha is 0.0; it must lie in \(0, 1\)"),
     "alpha 1": ({"alpha": 1.0}, "alpha is 1.0"),
     "alpha 1.2": ({"alpha": 1.2}, "alpha is 1.2"),
@@ -268,7 +268,7 @@ BAD_MODELS: dict[str, tuple[Model, str]] = {
     "too few classes": (lambda x: torch.zeros(len(x), 4), r"\(64, 4\).*\(64, 5\).*num_classes"),
     "labels instead of scores": (lambda x: torch.zeros(len(x)), r"of shape \(64,\)"),
     "one row for all": (lambda x: torch.zeros(1, 5), r"of shape \(1, 5\)"),
-    "not a tensor": (lambda x: [0.0] * len(x), "a list"),  # type: ignore[arg-type,return-value]
+    "not a tensor": (lambda x: [0.0] * len(x), "a list"),  # type: ignore[dict-item, return-value]
     "training mode": (SmallCNN(num_classes=5, width=4), r"training mode.*model.eval\(\)"),
     "part in training mode": (
         nn.Sequential(nn.Flatten(), nn.Linear(144, 5), nn.Dropout()).eval().append(nn.Dropout()),
@@ -290,7 +290,7 @@ class TestBadInput:
     def test_arguments(self, case: str) -> None:
         arguments, message = BAD_ARGUMENTS[case]
         with pytest.raises(InputError, match=message):
-            smoothed().certify(IMAGE, **({"n": 100} | arguments))  # type: ignore[arg-type]
+            smoothed().certify(IMAGE, **{"n": 100, **arguments})  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("case", BAD_MODELS)
     def test_model(self, case: str) -> None:

@@ -35,10 +35,8 @@ class Counts:
                 "must be the same and at least 2",
                 "count every class in both stages",
             )
-        if min(self.selection + self.estimation) < 0 or not (self.n0 and self.n):
-            raise InputError(
-                "counts", f"{self}", "must be non-negative, with samples in both stages", "recount"
-            )
+        if min(self.selection + self.estimation) < 0:
+            raise InputError("counts", f"{self}", "must not be negative", "recount")
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(

@@ -27,6 +27,13 @@ def bound(counts: Counts, alpha: float, method: str = "clopper_pearson") -> Boun
     """Guarantee: both sides of the bound hold together with probability at least 1 - alpha."""
     if method not in METHODS:
         raise InputError("method", repr(method), "must be a known bound", ", ".join(METHODS))
+    if not (counts.n0 and counts.n):
+        raise InputError(
+            "the number of samples",
+            f"{counts.n0} to select and {counts.n} to estimate",
+            "must be at least 1 in both stages",
+            "draw samples for each",
+        )
     return METHODS[method](counts, alpha)
 
 

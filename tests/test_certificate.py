@@ -1,0 +1,180 @@
+"""Counts that add, certificates that cannot be changed, summaries in people's units."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import replace
+
+import pytest
+
+from deformrs import (
+    Affine,
+    Bound,
+    Certificate,
+    Compose,
+    Counts,
+    Deformation,
+    Gaussian,
+    Independent,
+    NoiseLaw,
+    Rotation,
+    Scaling,
+    Shear,
+    Translation,
+    Uniform,
+    VectorField,
+)
+from deformrs.errors import InputError, UnsupportedError
+
+
+def certificate(
+    deformation: Deformation,
+    noise: NoiseLaw,
+    hits: int = 950,
+    size: tuple[int, int] = (28, 28),
+    method: str = "clopper_pearson",
+) -> Certificate:
+    counts = Counts((10, 90), (1000 - hits, hits))
+    return noise.certify(counts, deformation.space(size), 0.001, method)
+
+
+def test_counts_add_in_any_order() -> None:
+    a, b, c = Counts((1, 2), (3, 4)), Counts((5, 0), (0, 7)), Counts((0, 1), (1, 0))
+    assert (a + b) + c == c + (b + a) == Counts((6, 3), (4, 11))
+    assert (a + b).n0 == 8
+    assert (a + b).n == 14
+    assert (a + b).candidate == 0
+    assert (a + b).hits == 3
+
+
+def test_the_first_of_equals_is_the_candidate() -> None:
+    assert Counts((3, 5, 5), (1, 1, 1)).candidate == 1
+
+
+@pytest.mark.parametrize(
+    ("selection", "estimation"),
+    [((1,), (1,)), ((1, 2), (1, 2, 3)), ((1, -1), (1, 2))],
+)
+def test_impossible_counts(selection: tuple[int, ...], estimation: tuple[int, ...]) -> None:
+    with pytest.raises(InputError):
+        Counts(selection, estimation)
+
+
+@pytest.mark.parametrize("counts", [Counts((0, 0), (1, 2)), Counts((1, 2), (0, 0))])
+def test_no_certificate_without_samples_in_both_stages(counts: Counts) -> None:
+    with pytest.raises(InputError, match="at least 1 in both stages"):
+        Uniform(1.0).certify(counts, Rotation().space((28, 28)), 0.001)
+
+
+def test_impossible_bounds() -> None:
+    for lower, upper in ((1.1, 0.0), (0.5, -0.1), (math.nan, 0.5)):
+        with pytest.raises(InputError, match=r"must lie in \[0, 1\]"):
+            Bound(lower, upper)
+
+
+def test_certificates_are_frozen() -> None:
+    c = certificate(Rotation(), Uniform(1.0))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        c.prediction = 3  # type: ignore[misc]
+
+
+def test_abstention() -> None:
+    c = certificate(Rotation(), Uniform(1.0), hits=520)
+    assert c.prediction is None
+    assert c.radius == 0.0
+    assert c.p_lower < 0.5
+    assert not c.covers([0.0])
+    assert c.summary().startswith("abstains")
+    blocks = certificate(Compose(Rotation(), Scaling()), Gaussian(1.0), hits=520)
+    assert blocks.radii == (0.0, 0.0)
+
+
+def test_another_alpha_from_the_same_counts() -> None:
+    c = certificate(Rotation(), Uniform(1.0))
+    law = Uniform(1.0)
+    stricter = law.certify(c.counts, c.space, 1e-6)
+    assert 0 < stricter.radius < c.radius
+    assert law.certify(c.counts, c.space, 0.001) == c
+
+
+def test_guarantee_covers_only_inside_the_exact_set() -> None:
+    """At ξ = (r/2, r/2) the exact set of uniform noise reaches beyond the l1 ball of radius r."""
+    c = certificate(Translation(), Uniform(0.5))
+    r = c.radius
+    assert c.covers([r, 0])
+    assert not c.covers([r * (1 + 1e-9), 0])
+    assert c.covers([r / 2 * 1.1, r / 2 * 1.1])
+    margin = 2 * c.p_lower - 1
+    diagonal = 1 - math.sqrt(1 - margin / 2)  # (1 - t)² = 1 - margin/2, ξ = 2λt
+    assert c.covers([0.999 * diagonal, 0.999 * diagonal])
+    assert not c.covers([1.001 * diagonal, 1.001 * diagonal])
+
+
+@pytest.mark.parametrize(
+    ("deformation", "noise", "words"),
+    [
+        (Rotation(), Uniform(math.radians(54)), "class 1 for any rotation up to 45.90° ("),
+        (Rotation(), Uniform(math.pi), "class 1 for every rotation ("),
+        (Translation(), Gaussian(0.4), "any translation up to 8.06 px (l2 norm) ("),
+        (Translation(), Uniform(0.4), "any translation up to 4.76 px (l1 norm) ("),
+        (Scaling(), Uniform(0.3), "any scaling up to 25.50 % ("),
+        (Shear(), Gaussian(0.1), "any shear up to 14.39 % ("),
+        (Affine(), Gaussian(0.1), "any affine up to 0.1439 (l2 norm) ("),
+        (VectorField(), Gaussian(0.1), "any vector field up to 2.01 px (l2 norm) ("),
+        (
+            Compose(Rotation(), Translation()),
+            Independent(Uniform(math.radians(54)), Gaussian(0.4)),
+            "any rotation up to 45.90°, or any translation up to 8.06 px (l2 norm) (",
+        ),
+    ],
+)
+def test_summary_in_the_units_people_use(
+    deformation: Deformation, noise: NoiseLaw, words: str
+) -> None:
+    """950 hits of 1,000 at alpha = 0.001, by 30-digit arithmetic: p_A >= 0.92504678, margin
+    p_A - p_B = 0.85009356, quantile 1.43986202; times the scale, in the unit, cut off.
+    """
+    c = certificate(deformation, noise)
+    summary = c.summary()
+    assert words in summary
+    assert "n = 1,000, alpha = 0.001, p >= 0.9250" in summary
+
+
+def test_pixels_follow_the_shorter_side() -> None:
+    small, wide = (certificate(Translation(), Gaussian(0.4), size=s) for s in ((32, 32), (32, 64)))
+    assert small.summary() == wide.summary()
+    assert "px" in small.summary()
+
+
+def test_several_blocks_have_no_single_radius() -> None:
+    c = certificate(Compose(Rotation(), Translation()), Gaussian(0.2))
+    with pytest.raises(UnsupportedError, match="rotation, translation.*radii"):
+        _ = c.radius
+    assert c.radii[0] == c.radii[1]
+    assert c.covers([c.radii[0], 0, 0])
+    assert not c.covers([c.radii[0], c.radii[0], 0])
+
+
+def test_explicit_runner_up_certifies_below_one_half() -> None:
+    """45 % against 5.5 % each of ten others: no majority, and yet a clear winner."""
+    counts = Counts((5,) * 10 + (50,), (550,) * 10 + (4500,))
+    space = Rotation().space((28, 28))
+    plain = Uniform(1.0).certify(counts, space, 0.001)
+    explicit = Uniform(1.0).certify(counts, space, 0.001, method="bonferroni")
+    assert plain.prediction is None
+    assert explicit.prediction == 10
+    assert 0.3 < explicit.radius < 0.45 - 0.055
+
+
+def test_one_shift_at_a_time() -> None:
+    c = certificate(Rotation(), Uniform(1.0))
+    with pytest.raises(InputError, match="2 shifts"):
+        c.covers([[0.1], [0.2]])  # type: ignore[list-item]
+
+
+def test_equal_certificates_are_equal_and_different_ones_differ() -> None:
+    c = certificate(Rotation(), Uniform(1.0))
+    assert c == certificate(Rotation(), Uniform(1.0))
+    assert c != replace(c, alpha=0.01)
+    assert c != certificate(Rotation(), Uniform(1.0), hits=951)

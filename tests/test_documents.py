@@ -1,0 +1,66 @@
+"""What the documents say runs."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import deformrs
+from conftest import ROOT, python_blocks
+
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+MODULES = [
+    module.name
+    for module in pkgutil.walk_packages(deformrs.__path__, "deformrs.")
+    if not module.name.endswith("__main__")
+]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_python_in_documents_runs(document: Path, tmp_path: Path) -> None:
+    namespace: dict[str, object] = {"__name__": "document"}
+    for block in python_blocks(document):
+        exec(compile(block, document.name, "exec"), namespace)
+
+
+def test_the_tutorials_class_fits_in_thirty_lines() -> None:
+    block = python_blocks(ROOT / "docs/adding_a_deformation.md")[0]
+    assert "class Lens(Deformation)" in block
+    assert len([line for line in block.splitlines() if line.strip()]) <= 30
+
+
+@pytest.mark.parametrize("module", ["deformrs", *MODULES])
+def test_examples_in_docstrings(module: str) -> None:
+    result = doctest.testmod(importlib.import_module(module))
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", document.read_text()):
+        if "://" not in target:
+            assert (document.parent / target).exists(), target
+
+
+def test_sections_of_the_theory_that_docstrings_cite_exist(root: Path) -> None:
+    theory = (root / "docs/theory.md").read_text()
+    for path in (root / "src").rglob("*.py"):
+        for group in re.findall(r"docs/theory\.md,\s+sections? ([\d., and]+\d)", path.read_text()):
+            for number in re.findall(r"\d+(?:\.\d+)?", group):
+                heading = rf"^#+ {re.escape(number)}\.? "
+                assert re.search(heading, theory, re.MULTILINE), (path, number)
+
+
+def test_every_guarantee_is_one_sentence_that_says_so(root: Path) -> None:
+    """Functions that carry a promise begin it with "Guarantee:"; there are many of them."""
+    promises = [
+        path.name
+        for path in (root / "src").rglob("*.py")
+        for _ in re.findall(r"Guarantee: ", path.read_text())
+    ]
+    assert len(promises) >= 15

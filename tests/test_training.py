@@ -1,0 +1,68 @@
+"""Training under noise, the small network and the shipped digits."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from deformrs import Affine, Deformation, Gaussian, NoiseLaw, Rotation, Uniform
+from deformrs.data import load_digits
+from deformrs.data.digits import PICTURE
+from deformrs.errors import InputError, ModelError
+from deformrs.models import SmallCNN
+from deformrs.training import Step, train
+
+
+def test_digits_are_what_they_should_be() -> None:
+    images, labels = load_digits("train")
+    assert images.shape == (4000, 1, 28, 28)
+    assert images.dtype == torch.float32
+    assert images.min() == 0
+    assert images.max() == 1
+    # The first labels of MNIST's training and test sets.
+    assert labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+    tests, test_labels = load_digits("test")
+    assert tests.shape == (1000, 1, 28, 28)
+    assert test_labels[:10].tolist() == [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]
+    assert len(PICTURE.read_bytes()) < 1.5e6
+    with pytest.raises(InputError, match="'valid'"):
+        load_digits("valid")  # type: ignore[arg-type]
+
+
+def test_equal_seeds_give_equal_networks() -> None:
+    images, labels = (part[:256] for part in load_digits("train"))
+    models = [SmallCNN(width=8, seed=seed) for seed in (0, 0, 1)]
+    for model in models:
+        train(model, images, labels, Rotation(), Uniform(1.0), epochs=1)
+    first, same, other = (torch.cat([p.flatten() for p in m.parameters()]) for m in models)
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize(
+    ("deformation", "noise"), [(Rotation(), Uniform(0.5)), (Affine(), Gaussian(0.1))]
+)
+def test_training_learns_under_noise(deformation: Deformation, noise: NoiseLaw) -> None:
+    images, labels = (part[:1500] for part in load_digits("train"))
+    model = SmallCNN(width=12)
+    steps: list[Step] = []
+    train(model, images, labels, deformation, noise, epochs=5, report=steps.append)
+    assert len(steps) == steps[-1].total == steps[-1].done == 60
+    assert steps[-1].accuracy > 0.6 > 0.3 > steps[0].accuracy
+    assert steps[-1].loss < steps[11].loss
+    assert not model.training
+
+
+def test_bad_training_input() -> None:
+    images, labels = (part[:10] for part in load_digits("train"))
+    model = SmallCNN(width=4)
+    with pytest.raises(InputError, match="10 images and 9 labels"):
+        train(model, images, labels[:9], Rotation(), Uniform(1.0), epochs=1)
+    with pytest.raises(InputError, match="0 images"):
+        train(model, images[:0], labels[:0], Rotation(), Uniform(1.0), epochs=1)
+    with pytest.raises(InputError, match="half the period"):
+        train(model, images, labels, Rotation(), Uniform(90), epochs=1)
+    with pytest.raises(ModelError, match="NaN.*learning rate"):
+        train(model, images * math.nan, labels, Rotation(), Uniform(1.0), epochs=1)
