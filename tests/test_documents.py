@@ -22,10 +22,15 @@ MODULES = [
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_python_in_documents_runs(document: Path, tmp_path: Path) -> None:
+def test_python_in_documents_runs(document: Path) -> None:
     namespace: dict[str, object] = {"__name__": "document"}
     for block in python_blocks(document):
         exec(compile(block, document.name, "exec"), namespace)
+
+
+def test_the_readme_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(python_blocks(ROOT / "README.md")[0], "README.md", "exec"), {})
+    assert f"```\n{capsys.readouterr().out}```" in (ROOT / "README.md").read_text()
 
 
 def test_the_tutorials_class_fits_in_thirty_lines() -> None:

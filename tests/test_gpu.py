@@ -1,0 +1,74 @@
+"""The same path on a GPU, where there is one."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from deformrs import Deformation, Gaussian, Rotation, SmoothedClassifier, Uniform
+from deformrs.models import SmallCNN
+from pictures import linear_map, ramp
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+EXAMPLES = [
+    pytest.param(example, id=repr(example))
+    for _, family in sorted(Deformation.registry.items())
+    for example in family.examples()  # type: ignore[attr-defined]
+]
+
+
+@pytest.mark.parametrize("deformation", EXAMPLES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_pictures_agree_with_the_cpu(deformation: Deformation, dtype: torch.dtype) -> None:
+    image = torch.rand(3, 24, 40, generator=torch.Generator()).to(dtype)
+    params = 0.1 * torch.randn(4, deformation.dim((24, 40)), generator=torch.Generator())
+    on_gpu = deformation.apply(image.cuda(), params.cuda())
+    assert on_gpu.dtype == dtype
+    torch.testing.assert_close(
+        on_gpu.cpu().float(), deformation.apply(image, params).float(), atol=1e-2, rtol=0
+    )
+
+
+def angle_below(pictures: Tensor) -> Tensor:
+    matrix, _ = linear_map(pictures)
+    below = torch.atan2(matrix[:, 1, 0], matrix[:, 0, 0]) < 0.4
+    return torch.stack([~below, below], dim=1).float()
+
+
+def test_counts_do_not_depend_on_the_batch_size_and_agree_with_the_cpu() -> None:
+    n = 50_000
+    counts = {
+        batch: SmoothedClassifier(
+            angle_below, Rotation(), Uniform(0.5), 2, batch_size=batch, device="cuda"
+        )
+        .certify(ramp(), n=n)
+        .counts
+        for batch in (64, 1000, 4096)
+    }
+    assert len(set(counts.values())) == 1
+    # p = 0.9 in closed form; five standard deviations.
+    assert abs(counts[64].hits / n - 0.9) < 5 * math.sqrt(0.09 / n)
+
+
+def test_the_device_is_the_models() -> None:
+    model = SmallCNN(width=8).eval().cuda()
+    image = torch.rand(1, 28, 28, generator=torch.Generator())
+    g = SmoothedClassifier(model, Rotation(), Gaussian(0.5), 10, batch_size=4096)
+    first = g.certify(image, n=20_000)
+    assert g.certify(image.cuda(), n=20_000) == first
+    assert first.counts.n == 20_000
+
+
+def test_memory_is_flat_in_n() -> None:
+    model = SmallCNN(width=8).eval().cuda()
+    image = torch.rand(1, 28, 28, generator=torch.Generator())
+    g = SmoothedClassifier(model, Rotation(), Gaussian(0.5), 10, batch_size=1000)
+    peaks = []
+    for n in (2000, 2000, 100_000):
+        torch.cuda.reset_peak_memory_stats()
+        g.certify(image, n=n)
+        peaks.append(torch.cuda.max_memory_allocated())
+    assert peaks[2] <= 1.05 * peaks[1]
