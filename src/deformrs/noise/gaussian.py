@@ -9,17 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deformrs.certificate import Bound
-from deformrs.noise.base import (
-    Distance,
-    NoiseLaw,
-    Scale,
-    check_scale,
-    gaussian_margin,
-    restricted,
-    scale_tensor,
-    scales,
-    show_scale,
-)
+from deformrs.noise.distance import Distance, gaussian_margin
+from deformrs.noise.scaled import ScaledLaw
 from deformrs.rounding import array_up, round_down
 from deformrs.space import Space
 
@@ -28,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Gaussian(NoiseLaw):
+class Gaussian(ScaledLaw):
     """Each parameter normal with mean 0 and deviation σ = `scale`, independently.
 
     Guarantee: the prediction holds at every shift ξ with
@@ -41,10 +32,6 @@ class Gaussian(NoiseLaw):
     """
 
     name = "gaussian"
-    scale: Scale
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", check_scale("Gaussian", self.scale))
 
     @classmethod
     def examples(cls) -> tuple[Gaussian, ...]:
@@ -53,32 +40,17 @@ class Gaussian(NoiseLaw):
     def norm(self, block: int) -> int:
         return 2
 
-    def describe(self, space: Space) -> str:
-        return f"gaussian noise of scale {show_scale(self.scale, space)}"
-
-    def check(self, space: Space) -> None:
-        scales("Gaussian", self.scale, space)
-
-    def sample(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
+    def standard_draws(self, n: int, dim: int, generator: torch.Generator) -> torch.Tensor:
         import torch
 
-        draws = torch.randn(n, space.dim, generator=generator, device=generator.device)
-        return draws * scale_tensor(self.scale, generator.device)
+        return torch.randn(n, dim, generator=generator, device=generator.device)
 
     def distance(self, shifts: NDArray[np.float64], space: Space) -> Distance:
-        scaled = space.lengths(shifts) / scales("Gaussian", self.scale, space)
-        length = array_up(np.sqrt(np.square(scaled).sum(axis=1)), relative=2.0**-44)
-        return Distance(
-            lost=np.zeros(len(shifts)), length=np.where(shifts.any(axis=1), length, 0.0)
-        )
+        scaled = array_up(space.lengths(shifts) / self.scales(space))
+        scaled = np.where(shifts == 0, 0.0, scaled)
+        return Distance.of_parts(np.zeros((len(shifts), 0)), scaled)
 
-    def radii(self, bound: Bound, space: Space) -> tuple[float, ...]:
-        margin = gaussian_margin(bound)
-        found = []
-        for block, part in zip(space.blocks, space.slices, strict=True):
-            smallest = float(np.min(restricted(self.scale, part)))
-            radius = max(0.0, round_down(smallest * margin))
-            if block.period is not None and block.dim == 1:
-                radius = min(radius, block.period / 2)
-            found.append(radius)
-        return tuple(found)
+    def radius(self, bound: Bound, space: Space) -> float:
+        radius = max(0.0, round_down(float(self.scales(space).min()) * gaussian_margin(bound)))
+        period = space.blocks[0].period
+        return radius if period is None or space.dim > 1 else min(radius, period / 2)

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from deformrs.certificate import Bound
 from deformrs.config import Config
 from deformrs.errors import InputError
-from deformrs.noise.base import Distance, NoiseLaw
+from deformrs.noise.base import NoiseLaw
+from deformrs.noise.distance import Distance
 from deformrs.noise.gaussian import Gaussian
 from deformrs.noise.uniform import Uniform
-from deformrs.rounding import array_up
 from deformrs.space import Space
 
 if TYPE_CHECKING:
@@ -89,14 +89,9 @@ class Independent(NoiseLaw):
             law.distance(shifts[:, part], space.alone(index))
             for index, (law, part) in enumerate(zip(self.laws, space.slices, strict=True))
         ]
-        lost = np.stack([part.lost for part in parts])
-        length = np.stack([part.length for part in parts])
-        with np.errstate(divide="ignore"):
-            total = array_up(-np.expm1(np.log1p(-lost).sum(axis=0)))
-        together = array_up(np.sqrt(np.square(length).sum(axis=0)))
-        return Distance(
-            lost=np.where(lost.any(axis=0), np.minimum(total, 1.0), 0.0),
-            length=np.where(length.any(axis=0), together, 0.0),
+        return Distance.of_parts(
+            np.stack([part.lost for part in parts], axis=1),
+            np.stack([part.length for part in parts], axis=1),
         )
 
     def radii(self, bound: Bound, space: Space) -> tuple[float, ...]:

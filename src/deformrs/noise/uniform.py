@@ -11,16 +11,8 @@ from numpy.typing import NDArray
 
 from deformrs.certificate import Bound
 from deformrs.errors import InputError
-from deformrs.noise.base import (
-    Distance,
-    NoiseLaw,
-    Scale,
-    check_scale,
-    restricted,
-    scale_tensor,
-    scales,
-    show_scale,
-)
+from deformrs.noise.distance import Distance
+from deformrs.noise.scaled import ScaledLaw
 from deformrs.rounding import array_up, round_down
 from deformrs.space import Space
 
@@ -29,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Uniform(NoiseLaw):
+class Uniform(ScaledLaw):
     """Each parameter uniform on [-λ, λ], independently; λ = `scale`, one or one per parameter.
 
     Guarantee: the prediction holds at every shift ξ with p_A - p_B > 2u(ξ), where
@@ -43,10 +35,6 @@ class Uniform(NoiseLaw):
     """
 
     name = "uniform"
-    scale: Scale
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", check_scale("Uniform", self.scale))
 
     @classmethod
     def examples(cls) -> tuple[Uniform, ...]:
@@ -55,11 +43,8 @@ class Uniform(NoiseLaw):
     def norm(self, block: int) -> int:
         return 1
 
-    def describe(self, space: Space) -> str:
-        return f"uniform noise of scale {show_scale(self.scale, space)}"
-
     def check(self, space: Space) -> None:
-        too_wide = scales("Uniform", self.scale, space) > space.periods / 2
+        too_wide = self.scales(space) > space.periods / 2
         if too_wide.any():
             raise InputError(
                 "the scale of Uniform",
@@ -68,40 +53,28 @@ class Uniform(NoiseLaw):
                 "angles are in radians: math.radians(180) is the whole circle",
             )
 
-    def sample(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
+    def standard_draws(self, n: int, dim: int, generator: torch.Generator) -> torch.Tensor:
         import torch
 
-        draws = torch.rand(n, space.dim, generator=generator, device=generator.device)
-        return (2 * draws - 1) * scale_tensor(self.scale, generator.device)
+        return 2 * torch.rand(n, dim, generator=generator, device=generator.device) - 1
 
     def distance(self, shifts: NDArray[np.float64], space: Space) -> Distance:
-        widths = 2 * scales("Uniform", self.scale, space)
+        widths = 2 * self.scales(space)
         reach = np.minimum(widths, space.periods - widths)
         lost = array_up(np.minimum(space.lengths(shifts), reach) / widths)
         # Zero stays zero, so that a full circle loses nothing at any angle.
         lost = np.where((shifts == 0) | (reach == 0), 0.0, np.minimum(lost, 1.0))
-        with np.errstate(divide="ignore"):
-            total = array_up(-np.expm1(np.log1p(-lost).sum(axis=1)), relative=2.0**-44)
-        total = np.where(lost.any(axis=1), np.minimum(total, 1.0), 0.0)
-        return Distance(lost=total, length=np.zeros(len(shifts)))
+        return Distance.of_parts(lost, np.zeros((len(shifts), 0)))
 
-    def radii(self, bound: Bound, space: Space) -> tuple[float, ...]:
-        return tuple(
-            self._radius(bound, restricted(self.scale, part), space.alone(index))
-            for index, part in enumerate(space.slices)
-        )
-
-    @staticmethod
-    def _radius(bound: Bound, scale: Scale, space: Space) -> float:
+    def radius(self, bound: Bound, space: Space) -> float:
         # The product is log-concave in the shift, so the worst shift of a given l1 norm lies on
         # the axis with the smallest scale.
-        smallest = float(scales("Uniform", scale, space).min())
         margin = bound.lower - bound.upper
-        radius = max(0.0, round_down(smallest * margin))
+        radius = max(0.0, round_down(float(self.scales(space).min()) * margin))
         period = space.blocks[0].period
         if period is None or space.dim > 1:
             return radius
         # Where even the far side of the circle loses too little to matter, every angle holds.
         half_turn = np.full((1, 1), period / 2)
-        everywhere = Uniform(smallest).distance(half_turn, space).within(bound).all()
+        everywhere = self.distance(half_turn, space).within(bound).all()
         return period / 2 if everywhere else min(radius, period / 2)

@@ -1,0 +1,92 @@
+"""What uniform and Gaussian noise share: a scale, one for all parameters or one for each."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deformrs.certificate import Bound
+from deformrs.errors import InputError
+from deformrs.noise.base import NoiseLaw
+from deformrs.space import Space
+
+if TYPE_CHECKING:
+    import torch
+
+Scale = float | tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ScaledLaw(NoiseLaw):
+    """Independent parameters, each a standard draw times its scale."""
+
+    scale: Scale
+
+    def __post_init__(self) -> None:
+        given = self.scale if isinstance(self.scale, Sequence) else (self.scale,)
+        for value in given or (0.0,):
+            if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+                raise InputError(
+                    f"the scale of {type(self).__name__}",
+                    self.scale,
+                    "must be positive and finite, one number or one for each parameter",
+                    "e.g. 0.1",
+                )
+        values = tuple(map(float, given))
+        object.__setattr__(self, "scale", values if given is self.scale else values[0])
+
+    @abstractmethod
+    def standard_draws(self, n: int, dim: int, generator: torch.Generator) -> torch.Tensor:
+        """[n, dim] at scale 1."""
+
+    @abstractmethod
+    def radius(self, bound: Bound, space: Space) -> float:
+        """The radius on a space of one block."""
+
+    def scales(self, space: Space) -> NDArray[np.float64]:
+        """The scale of every parameter: [d]."""
+        if isinstance(self.scale, float):
+            return np.full(space.dim, self.scale)
+        if len(self.scale) != space.dim:
+            raise InputError(
+                f"the scale of {type(self).__name__}",
+                f"{len(self.scale)} numbers",
+                f"must be one number or one for each of {space.dim} parameters",
+                "one number serves all parameters",
+            )
+        return np.asarray(self.scale)
+
+    def alone(self, part: slice) -> Self:
+        """The law of some of the parameters."""
+        return self if isinstance(self.scale, float) else type(self)(self.scale[part])
+
+    def check(self, space: Space) -> None:
+        self.scales(space)
+
+    def describe(self, space: Space) -> str:
+        shown = [
+            block.unit.show(float(value), space.size)
+            for block, part in zip(space.blocks, space.slices, strict=True)
+            for value in np.unique(self.scales(space)[part])
+        ]
+        return f"{self.name} noise of scale {', '.join(dict.fromkeys(shown))}"
+
+    def sample(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
+        import torch
+
+        draws = self.standard_draws(n, space.dim, generator)
+        if isinstance(self.scale, float):
+            return draws * self.scale
+        return draws * torch.tensor(self.scale, device=draws.device)
+
+    def radii(self, bound: Bound, space: Space) -> tuple[float, ...]:
+        return tuple(
+            self.alone(part).radius(bound, space.alone(index))
+            for index, part in enumerate(space.slices)
+        )
