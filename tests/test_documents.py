@@ -22,8 +22,9 @@ MODULES = [
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_python_in_documents_runs(document: Path) -> None:
-    namespace: dict[str, object] = {"__name__": "document"}
+def test_python_in_documents_runs(document: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deformrs.Deformation, "registry", dict(deformrs.Deformation.registry))
+    namespace: dict[str, object] = {"__name__": "tutorial"}
     for block in python_blocks(document):
         exec(compile(block, document.name, "exec"), namespace)
 

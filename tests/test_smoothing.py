@@ -267,6 +267,7 @@ BAD_MODELS: dict[str, tuple[Model, str]] = {
     "NaN": (nan_model, "NaN.*check the weights"),
     "too few classes": (lambda x: torch.zeros(len(x), 4), r"\(64, 4\).*\(64, 5\).*num_classes"),
     "labels instead of scores": (lambda x: torch.zeros(len(x)), r"of shape \(64,\)"),
+    "whole numbers": (lambda x: torch.zeros(len(x), 5, dtype=torch.long), "int64 of shape"),
     "one row for all": (lambda x: torch.zeros(1, 5), r"of shape \(1, 5\)"),
     "not a tensor": (lambda x: [0.0] * len(x), "a list"),  # type: ignore[dict-item, return-value]
     "training mode": (SmallCNN(num_classes=5, width=4), r"training mode.*model.eval\(\)"),

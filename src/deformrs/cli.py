@@ -35,12 +35,18 @@ def commands() -> None:
 
 
 @commands.command()
-@click.option("--out", type=click.Path(path_type=Path), default=Path("runs/quickstart"))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("runs/quickstart"),
+    show_default=True,
+    help="Folder for certificates and pictures.",
+)
 @click.option("--digits", default=200, show_default=True, help="Test digits to certify.")
 @click.option("--epochs", default=30, show_default=True, help="Passes over the training digits.")
 @click.option("--n", default=2000, show_default=True, help="Samples that bound the probability.")
 @click.option("--alpha", default=1e-3, show_default=True, help="Failure probability per digit.")
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True, help="Seed of training and of noise.")
 def quickstart(out: Path, digits: int, epochs: int, n: int, alpha: float, seed: int) -> None:
     """Train a small network on digits, certify it against rotation, draw the result.
 

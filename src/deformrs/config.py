@@ -28,11 +28,11 @@ class Configurable:
             return
         known = cls.registry.get(cls.name)
         # Running a notebook cell again defines the same class again: that is no conflict.
-        if known is not None and known.__qualname__ != cls.__qualname__:
+        if known is not None and _full_name(known) != _full_name(cls):
             raise InputError(
                 f"the name of {cls.__qualname__}",
                 repr(cls.name),
-                f"belongs to {known.__qualname__} already",
+                f"belongs to {_full_name(known)} already",
                 "choose another",
             )
         cls.registry[cls.name] = cls
@@ -69,6 +69,10 @@ class Configurable:
                 "remove it or correct the spelling",
             )
         return cls(**values)
+
+
+def _full_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _plain(value: object) -> ConfigValue:

@@ -8,7 +8,6 @@ from enum import IntEnum
 import numpy as np
 import torch
 
-from deformrs.errors import InputError
 from deformrs.noise import NoiseLaw
 from deformrs.space import Space
 
@@ -24,12 +23,6 @@ class Stage(IntEnum):
     PREDICT = 2
 
 
-def check_seed(name: str, value: int) -> None:
-    """Seeds and image numbers are whole and not negative."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0:
-        raise InputError(name, repr(value), "must be a whole number of at least 0", "e.g. 0")
-
-
 def block_seed(seed: int, index: int, stage: Stage, block: int) -> int:
     """The seed of one block of noise: 64 bits.
 
@@ -37,7 +30,9 @@ def block_seed(seed: int, index: int, stage: Stage, block: int) -> int:
     bits, which is all that torch's CPU generator looks at. A hash of the four numbers would let
     two blocks of an image coincide once in 50,000 certificates of 100,000 samples.
     """
-    start = np.random.SeedSequence(seed, spawn_key=(index,)).generate_state(1, np.uint64)[0]
+    start = np.random.SeedSequence(int(seed), spawn_key=(int(index),)).generate_state(1, np.uint64)[
+        0
+    ]
     return (int(start) + block * len(Stage) + stage) % 2**64
 
 

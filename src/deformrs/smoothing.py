@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from deformrs.certificate import Certificate, Counts
+from deformrs.checks import check_alpha, check_whole
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError, ModelError
 from deformrs.geometry import Padding, warp
 from deformrs.noise import NoiseLaw
-from deformrs.randomness import Stage, check_seed, noise_batches
+from deformrs.randomness import Stage, noise_batches
 from deformrs.statistics import METHODS, sign_test
-from deformrs.statistics.checks import check_alpha
 from deformrs.units import Size
 
 
@@ -52,8 +52,8 @@ class SmoothedClassifier:
             raise InputError("deformation", deformation, "must be a Deformation", "e.g. Rotation()")
         if not isinstance(noise, NoiseLaw):
             raise InputError("noise", noise, "must be a noise law", "e.g. Uniform(0.5)")
-        _check_count("num_classes", num_classes, least=2)
-        _check_count("batch_size", batch_size)
+        check_whole("num_classes", num_classes, least=2)
+        check_whole("batch_size", batch_size, least=1)
         self.model = model
         self.deformation = deformation
         self.noise = noise
@@ -87,7 +87,7 @@ class SmoothedClassifier:
         selection = self.count(image, n0, Stage.SELECT, seed=seed, index=index)
         estimation = self.count(image, n, Stage.ESTIMATE, seed=seed, index=index)
         space = self.deformation.space(_size(image))
-        return self.noise.certify(Counts(selection, estimation), space, alpha, method)
+        return self.noise.certify(Counts(selection, estimation), space, float(alpha), method)
 
     def predict(
         self,
@@ -127,9 +127,9 @@ class SmoothedClassifier:
         The counts stay on the device until the end, and memory does not grow with n.
         """
         _check_image(image)
-        _check_count("n" if stage != Stage.SELECT else "n0", n)
-        check_seed("seed", seed)
-        check_seed("index", index)
+        check_whole("n" if stage != Stage.SELECT else "n0", n, least=1)
+        check_whole("seed", seed, least=0)
+        check_whole("index", index, least=0)
         _check_evaluating(self.model)
         size = _size(image)
         space = self.deformation.space(size)
@@ -164,28 +164,24 @@ class SmoothedClassifier:
         return tuple(counts.tolist())
 
     def _scores(self, pictures: Tensor) -> Tensor:
-        scores = self.model(pictures)
+        scores: object = self.model(pictures)
         wanted = (len(pictures), self.num_classes)
-        if not isinstance(scores, Tensor) or tuple(scores.shape) != wanted:
-            got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise ModelError(
-                "the model's output",
-                f"of shape {got}" if isinstance(scores, Tensor) else f"a {got}",
-                f"must be scores of shape {wanted}",
-                "set num_classes to what the model returns, or wrap the model",
-            )
-        return scores
+        if not isinstance(scores, Tensor):
+            got = f"a {type(scores).__name__}"
+        elif tuple(scores.shape) != wanted or not scores.is_floating_point():
+            got = f"{scores.dtype} of shape {tuple(scores.shape)}"
+        else:
+            return scores
+        raise ModelError(
+            "the model's output",
+            got,
+            f"must be floating-point scores of shape {wanted}",
+            "set num_classes to what the model returns, or wrap the model",
+        )
 
 
 def _size(image: Tensor) -> Size:
     return image.shape[-2], image.shape[-1]
-
-
-def _check_count(name: str, value: int, least: int = 1) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InputError(
-            name, repr(value), f"must be a whole number of at least {least}", "raise it"
-        )
 
 
 def _check_image(image: Tensor) -> None:

@@ -127,7 +127,9 @@ def test_a_displacement_of_the_wrong_shape_is_refused() -> None:
 
 
 def test_a_name_cannot_be_taken_twice() -> None:
-    with pytest.raises(InputError, match="belongs to Rotation"):
+    with pytest.raises(
+        InputError, match="belongs to deformrs.deformations.rotation.Rotation already"
+    ):
 
         class Other(Deformation):
             name = "rotation"

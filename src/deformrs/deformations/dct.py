@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from deformrs.checks import check_whole
 from deformrs.deformations.base import Deformation
 from deformrs.errors import InputError
 from deformrs.units import Size, Unit, unit_px
@@ -33,8 +34,7 @@ class DCT(Deformation):
     basis: Basis = "dct"
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.k, int) and self.k >= 1):
-            raise InputError("k of DCT", self.k, "must be a whole number of at least 1", "e.g. 2")
+        check_whole("k of DCT", self.k, least=1)
         if self.basis not in get_args(Basis):
             raise InputError(
                 "basis of DCT", repr(self.basis), "must be 'dct' or 'cosine'", "choose one"

@@ -71,7 +71,8 @@ def _sum(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
     NumPy adds pairwise along contiguous memory only; otherwise the error grows with the length.
     """
-    return np.ascontiguousarray(values).sum(axis=1)
+    sums: NDArray[np.float64] = np.ascontiguousarray(values).sum(axis=1)
+    return sums
 
 
 def complement_down(p: float) -> float:

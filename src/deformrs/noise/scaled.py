@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deformrs.certificate import Bound
+from deformrs.checks import is_real
 from deformrs.errors import InputError
 from deformrs.noise.base import NoiseLaw
 from deformrs.space import Space
@@ -31,7 +31,7 @@ class ScaledLaw(NoiseLaw):
     def __post_init__(self) -> None:
         given = self.scale if isinstance(self.scale, Sequence) else (self.scale,)
         for value in given or (0.0,):
-            if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+            if not (is_real(value) and value > 0):
                 raise InputError(
                     f"the scale of {type(self).__name__}",
                     self.scale,

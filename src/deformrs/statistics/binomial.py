@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from scipy.special import betainc
 
+from deformrs.checks import check_hits
 from deformrs.rounding import round_up
-from deformrs.statistics.checks import check_counts
 
 
 def sign_test(first: int, second: int) -> float:
@@ -20,6 +20,6 @@ def sign_test(first: int, second: int) -> float:
     0.021484
     """
     larger, total = max(first, second), first + second
-    check_counts(larger, total)
+    check_hits(larger, total)
     tail = float(betainc(larger, total - larger + 1, 0.5))
     return min(1.0, round_up(2 * tail))

@@ -10,8 +10,8 @@ import math
 from scipy.special import betainc, betaincc, betainccinv, betaincinv
 
 from deformrs.certificate import Bound, Counts
+from deformrs.checks import check_alpha, check_hits
 from deformrs.errors import NumericalError
-from deformrs.statistics.checks import check_alpha, check_counts
 
 # SciPy's inverse beta function errs by up to 600 units in the last place, either way (1.3e-13).
 _SAFETY = 1e-11
@@ -26,7 +26,7 @@ def clopper_pearson_lower(hits: int, trials: int, alpha: float) -> float:
     '0.933254'
     """
     check_alpha(alpha)
-    check_counts(hits, trials)
+    check_hits(hits, trials)
     if hits == 0:
         return 0.0
     lower = float(betaincinv(hits, trials - hits + 1, alpha)) * (1 - _SAFETY)
@@ -40,7 +40,7 @@ def clopper_pearson_upper(hits: int, trials: int, alpha: float) -> float:
     The p that solves P(Bin(trials, p) <= hits) = alpha, rounded up.
     """
     check_alpha(alpha)
-    check_counts(hits, trials)
+    check_hits(hits, trials)
     if hits == trials:
         return 1.0
     upper = float(betainccinv(hits + 1, trials - hits, alpha)) * (1 + _SAFETY)

@@ -10,8 +10,8 @@ import math
 from scipy.special import betaincc, betaln
 
 from deformrs.certificate import Bound, Counts
+from deformrs.checks import check_alpha, check_hits
 from deformrs.statistics.bounds import complement
-from deformrs.statistics.checks import check_alpha, check_counts
 
 # Jeffreys' prior: as good near 0 and 1, where most answers lie, as in the middle. The proof that
 # the excluded set is an interval uses A, B <= 1/2 and alpha < 1/2.
@@ -47,7 +47,7 @@ def anytime_lower(hits: int, trials: int, alpha: float) -> float:
     True
     """
     check_alpha(alpha, below=0.5)
-    check_counts(hits, trials)
+    check_hits(hits, trials)
     if hits == 0:
         return 0.0
     target = -math.log(alpha) + 1e-9 + _SAFETY_PER_SAMPLE * trials
@@ -67,7 +67,7 @@ def anytime_lower(hits: int, trials: int, alpha: float) -> float:
 def anytime_upper(hits: int, trials: int, alpha: float) -> float:
     """Guarantee: over an endless run, the probability that the result ever falls below the truth,
     at any number of trials, is at most alpha."""
-    check_counts(hits, trials)
+    check_hits(hits, trials)
     return complement(anytime_lower(trials - hits, trials, alpha))
 
 

@@ -1,0 +1,37 @@
+"""Arguments that are checked in the same way everywhere. Python's and NumPy's numbers both do."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from deformrs.errors import InputError
+
+
+def is_real(value: object) -> bool:
+    """A finite real number?"""
+    return isinstance(value, int | float | np.integer | np.floating) and math.isfinite(value)
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """A whole number of at least `least`."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < least:  # type: ignore[operator]
+        raise InputError(
+            name, repr(value), f"must be a whole number of at least {least}", f"e.g. {least}"
+        )
+
+
+def check_alpha(alpha: float, below: float = 1.0) -> None:
+    """A probability of failure strictly between 0 and `below`."""
+    if not (is_real(alpha) and 0 < alpha < below):
+        raise InputError("alpha", alpha, f"must lie in (0, {below:g})", "e.g. 0.001")
+
+
+def check_hits(hits: int, trials: int) -> None:
+    """0 <= hits <= trials, with at least one trial."""
+    check_whole("the number of trials", trials, least=1)
+    check_whole("hits", hits, least=0)
+    if hits > trials:
+        raise InputError("hits", hits, f"must lie in [0, {trials}]", "recount")
