@@ -11,7 +11,8 @@ from deformrs.errors import InputError
 
 def is_real(value: object) -> bool:
     """A finite real number?"""
-    return isinstance(value, int | float | np.integer | np.floating) and math.isfinite(value)
+    number = isinstance(value, int | float | np.integer | np.floating)
+    return number and not isinstance(value, bool) and math.isfinite(value)  # type: ignore[arg-type]
 
 
 def check_whole(name: str, value: object, least: int) -> None:

@@ -55,19 +55,26 @@ class Configurable:
                 "must be one of " + ", ".join(sorted(cls.registry)),
                 f"did you mean {near[0]!r}?" if near else "check the spelling",
             )
-        return cls.registry[name]._build(values)  # type: ignore[attr-defined, no-any-return]
+        kind = cls.registry[name]
+        if not issubclass(kind, cls):
+            raise InputError("the name", repr(name), f"must be {cls.name!r} here", "correct it")
+        fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+        for key in values:
+            if key not in fields:
+                raise InputError(
+                    f"a field of {name}",
+                    repr(key),
+                    "must be one of " + (", ".join(fields) or "none: it takes no fields"),
+                    "remove it or correct the spelling",
+                )
+        for key, field in fields.items():
+            if key not in values and field.default is dataclasses.MISSING:
+                raise InputError(f"the field {key!r} of {name}", "missing", "is needed", "add it")
+        return kind.from_fields(values)
 
     @classmethod
-    def _build(cls, values: Config) -> Self:
-        known = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-        unknown = sorted(set(values) - known)
-        if unknown:
-            raise InputError(
-                f"a field of {cls.name}",
-                repr(unknown[0]),
-                "must be one of " + (", ".join(sorted(known)) or "none: it takes no fields"),
-                "remove it or correct the spelling",
-            )
+    def from_fields(cls, values: Config) -> Self:
+        """The object with these fields, as `to_config` wrote them."""
         return cls(**values)
 
 

@@ -26,9 +26,5 @@ class ModelError(DeformRSError, RuntimeError):
     """The classifier did something that a certificate cannot be built on."""
 
 
-class NumericalError(DeformRSError, ArithmeticError):
-    """A bound could not be computed safely, so none is given."""
-
-
 class UnsupportedError(DeformRSError, TypeError):
     """The objects are fine one by one, but this question cannot be asked of them together."""

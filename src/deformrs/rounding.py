@@ -7,7 +7,6 @@ through one of these functions, whose names say in which direction they move a n
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -22,7 +21,12 @@ FEW_ULPS = 2.0**-47
 
 
 def round_down(value: float, relative: float = SLACK) -> float:
-    """Guarantee: the result lies below `value` by at least `relative` of its size."""
+    """Guarantee: the result lies below `value` by at least `relative` of its size.
+
+    Infinity stays infinite.
+    """
+    if math.isinf(value):
+        return value
     return math.nextafter(value - abs(value) * relative, -math.inf)
 
 
@@ -47,24 +51,23 @@ def array_up(
     return -array_down(-np.asarray(values, dtype=np.float64), relative)
 
 
-def _fixed(value: float | Fraction | Decimal, decimals: int, direction: str) -> str:
-    scaled = Fraction(value) * 10**decimals
-    whole = math.floor(scaled) if direction == ROUND_FLOOR else math.ceil(scaled)
-    return str(Decimal(whole).scaleb(-decimals).quantize(Decimal(1).scaleb(-decimals)))
-
-
-def format_down(value: float | Fraction | Decimal, decimals: int) -> str:
+def format_down(value: float | Fraction, decimals: int) -> str:
     """`value` with that many decimals, exactly rounded towards minus infinity.
 
     >>> format_down(0.9999, 3)
     '0.999'
     """
-    return _fixed(value, decimals, ROUND_FLOOR)
+    return _with_point(math.floor(Fraction(value) * 10**decimals), decimals)
 
 
-def format_up(value: float | Fraction | Decimal, decimals: int) -> str:
+def format_up(value: float | Fraction, decimals: int) -> str:
     """`value` with that many decimals, exactly rounded towards plus infinity."""
-    return _fixed(value, decimals, ROUND_CEILING)
+    return _with_point(math.ceil(Fraction(value) * 10**decimals), decimals)
+
+
+def _with_point(shifted: int, decimals: int) -> str:
+    sign, digits = "-" if shifted < 0 else "", str(abs(shifted)).zfill(decimals + 1)
+    return sign + (f"{digits[:-decimals]}.{digits[-decimals:]}" if decimals else digits)
 
 
 def percent_down(part: int, whole: int, decimals: int = 1) -> str:

@@ -17,8 +17,8 @@ from deformrs.rounding import format_down
 Size = tuple[int, int]
 """Height and width of an image in pixels."""
 
-# Just above pi, so that degrees can be rounded down.
-PI_ABOVE = Fraction(3141592653589793239, 10**18)
+# Pi lies between these two, so degrees can be rounded in either direction.
+PI_BELOW, PI_ABOVE = Fraction(3141592653589793238, 10**18), Fraction(3141592653589793239, 10**18)
 
 
 def unit_px(size: Size) -> float:
@@ -68,7 +68,7 @@ class Unit(Enum):
         exact = Fraction(value)
         match self:
             case Unit.ANGLE:
-                exact *= 180 / PI_ABOVE
+                exact *= 180 / (PI_ABOVE if value >= 0 else PI_BELOW)
             case Unit.LENGTH:
                 exact *= Fraction(min(size), 2)
             case Unit.FRACTION:

@@ -45,7 +45,7 @@ class Compose(Deformation):
         return f"Compose({', '.join(map(repr, self.parts))})"
 
     @classmethod
-    def _build(cls, values: Config) -> Self:
+    def from_fields(cls, values: Config) -> Self:
         return cls(*(Deformation.from_config(part) for part in values["parts"]))  # type: ignore[arg-type, union-attr]
 
     @classmethod

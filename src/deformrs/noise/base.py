@@ -57,6 +57,7 @@ class NoiseLaw(Configurable, ABC):
 
     def covers(self, shifts: NDArray[np.float64], bound: Bound, space: Space) -> NDArray[np.bool_]:
         """Which of shifts: [k, d] the bound certifies."""
+        self.check(space)
         return self.distance(shifts, space).within(bound)
 
     def certify(

@@ -81,7 +81,9 @@ def complement_down(p: float) -> float:
 
 
 def gaussian_margin(bound: Bound) -> float:
-    """½(Φ⁻¹(p_A) - Φ⁻¹(p_B)), rounded down."""
+    """½(Φ⁻¹(p_A) - Φ⁻¹(p_B)), rounded down; infinite where the answer is certain."""
+    if bound.lower == 1 or bound.upper == 0:
+        return math.inf
     return round_down(
         float(array_down(ndtri(bound.lower)) - array_up(ndtri(bound.upper))) / 2, relative=2.0**-52
     )

@@ -51,7 +51,7 @@ class Independent(NoiseLaw):
         return f"Independent({', '.join(map(repr, self.laws))})"
 
     @classmethod
-    def _build(cls, values: Config) -> Self:
+    def from_fields(cls, values: Config) -> Self:
         return cls(*(NoiseLaw.from_config(law) for law in values["laws"]))  # type: ignore[arg-type, union-attr]
 
     @classmethod

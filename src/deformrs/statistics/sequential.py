@@ -12,6 +12,7 @@ from scipy.special import betaincc, betaln
 from deformrs.certificate import Bound, Counts
 from deformrs.checks import check_alpha, check_hits
 from deformrs.statistics.bounds import complement
+from deformrs.statistics.search import last_safe
 
 # Jeffreys' prior: as good near 0 and 1, where most answers lie, as in the middle. The proof that
 # the excluded set is an interval uses A, B <= 1/2 and alpha < 1/2.
@@ -19,7 +20,6 @@ A = B = 0.5
 
 # Log-gamma differences of 10^8 samples are good to 1e-6 or so; of 10^5, to 1e-9.
 _SAFETY_PER_SAMPLE = 2.0**-44
-_STEPS = 200
 
 
 def log_e_value(hits: int, trials: int, p: float) -> float:
@@ -51,17 +51,10 @@ def anytime_lower(hits: int, trials: int, alpha: float) -> float:
     if hits == 0:
         return 0.0
     target = -math.log(alpha) + 1e-9 + _SAFETY_PER_SAMPLE * trials
-    # E(p) falls from infinity at 0 to at most 1 at hits/trials: bisect, keep the safe side.
-    safe, unsafe = 0.0, hits / trials
-    for _ in range(_STEPS):
-        middle = (safe + unsafe) / 2
-        if not safe < middle < unsafe:
-            break
-        if log_e_value(hits, trials, middle) >= target:
-            safe = middle
-        else:
-            unsafe = middle
-    return safe
+    # E(p) falls from infinity at 0 to at most 1 at hits/trials, and crosses the target once.
+    return last_safe(
+        lambda p: log_e_value(hits, trials, p) >= target, safe=0.0, unsafe=hits / trials
+    )
 
 
 def anytime_upper(hits: int, trials: int, alpha: float) -> float:

@@ -1,0 +1,246 @@
+"""Clopper-Pearson and the simultaneous bound: known values, order, and exact coverage."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import beta, binom, binomtest
+
+from deformrs.certificate import Bound, Counts
+from deformrs.errors import InputError
+from deformrs.statistics import METHODS, bound, clopper_pearson_lower, clopper_pearson_upper
+from deformrs.statistics.bounds import complement
+
+
+@st.composite
+def tallies(draw: st.DrawFn) -> tuple[int, int]:
+    trials = draw(st.integers(1, 100_000))
+    return draw(st.integers(0, trials)), trials
+
+
+ALPHAS = st.floats(1e-6, 0.4)
+
+
+@pytest.mark.parametrize("trials", [1, 10, 100, 100_000])
+@pytest.mark.parametrize("alpha", [0.001, 0.05])
+def test_textbook_values(trials: int, alpha: float) -> None:
+    # All hits: p^n = alpha. One hit: 1 - (1-p)^n = alpha. And their mirror images.
+    everything, single = alpha ** (1 / trials), -math.expm1(math.log1p(-alpha) / trials)
+    lower, upper = clopper_pearson_lower, clopper_pearson_upper
+    assert lower(trials, trials, alpha) == pytest.approx(everything, rel=2e-11)
+    assert lower(1, trials, alpha) == pytest.approx(single, rel=2e-11)
+    assert lower(0, trials, alpha) == 0.0
+    assert upper(0, trials, alpha) == pytest.approx(1 - everything, rel=1e-9)
+    assert upper(trials - 1, trials, alpha) == pytest.approx(1 - single, rel=2e-11)
+    assert upper(trials, trials, alpha) == 1.0
+
+
+def test_the_best_that_the_usual_protocol_can_give() -> None:
+    """n = 100,000, alpha = 0.001, all hits: exp(ln(0.001) / 1e5) = 1 - 6.9075e-5 + 2.4e-9."""
+    assert clopper_pearson_lower(100_000, 100_000, 0.001) == pytest.approx(0.999930925, abs=1e-9)
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(tallies(), ALPHAS)
+def test_agrees_with_the_beta_quantiles_of_scipy(tally: tuple[int, int], alpha: float) -> None:
+    hits, trials = tally
+    if hits > 0:
+        reference = beta.ppf(alpha, hits, trials - hits + 1)
+        assert clopper_pearson_lower(hits, trials, alpha) == pytest.approx(reference, rel=1e-9)
+    if hits < trials:
+        reference = beta.isf(alpha, hits + 1, trials - hits)
+        assert clopper_pearson_upper(hits, trials, alpha) == pytest.approx(reference, rel=1e-9)
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(7, 10), (93, 100), (480, 1000), (9990, 10_000)])
+@pytest.mark.parametrize("alpha", [0.001, 0.05])
+def test_agrees_with_scipy_binomtest(hits: int, trials: int, alpha: float) -> None:
+    above = binomtest(hits, trials, alternative="greater").proportion_ci(1 - alpha, "exact")
+    below = binomtest(hits, trials, alternative="less").proportion_ci(1 - alpha, "exact")
+    assert clopper_pearson_lower(hits, trials, alpha) == pytest.approx(above.low, abs=1e-9)
+    assert clopper_pearson_upper(hits, trials, alpha) == pytest.approx(below.high, abs=1e-9)
+
+
+@settings(deadline=None, derandomize=True, max_examples=200)
+@given(tallies(), ALPHAS)
+def test_more_hits_a_larger_alpha_and_fewer_misses_raise_the_lower_bound(
+    tally: tuple[int, int], alpha: float
+) -> None:
+    hits, trials = tally
+    value = clopper_pearson_lower(hits, trials, alpha)
+    assert 0 <= value <= hits / trials <= clopper_pearson_upper(hits, trials, alpha) <= 1
+    assert clopper_pearson_lower(hits + 1, trials + 1, alpha) > value
+    if hits:
+        assert clopper_pearson_lower(hits - 1, trials, alpha) < value
+        assert clopper_pearson_lower(hits, trials, alpha * 1.01) > value
+        assert clopper_pearson_lower(hits, trials + 1, alpha) < value
+
+
+@settings(deadline=None, derandomize=True, max_examples=200)
+@given(tallies(), ALPHAS)
+def test_hits_and_misses_mirror_each_other(tally: tuple[int, int], alpha: float) -> None:
+    hits, trials = tally
+    mirrored = 1 - clopper_pearson_lower(trials - hits, trials, alpha)
+    assert clopper_pearson_upper(hits, trials, alpha) == pytest.approx(mirrored, abs=3e-11)
+
+
+@pytest.mark.parametrize("trials", [1, 2, 13, 60])
+@pytest.mark.parametrize("alpha", [0.001, 0.05, 0.3])
+def test_guarantee_clopper_pearson_errs_with_probability_at_most_alpha(
+    trials: int, alpha: float
+) -> None:
+    """Exactly, over all outcomes: for 500 true probabilities and beside every bound itself."""
+    lowers = np.array([clopper_pearson_lower(k, trials, alpha) for k in range(trials + 1)])
+    uppers = np.array([clopper_pearson_upper(k, trials, alpha) for k in range(trials + 1)])
+    truths = np.concatenate([np.linspace(0, 1, 500), lowers * (1 - 1e-12), uppers * (1 + 1e-12)])
+    for truth in truths[truths <= 1]:
+        chances = binom.pmf(np.arange(trials + 1), trials, truth)
+        assert chances[lowers > truth].sum() <= alpha * (1 + 1e-9)
+        assert chances[uppers < truth].sum() <= alpha * (1 + 1e-9)
+
+
+def multinomial(counts: tuple[int, ...], probabilities: tuple[float, ...]) -> float:
+    ways = math.factorial(sum(counts))
+    for count in counts:
+        ways //= math.factorial(count)
+    return ways * math.prod(p**k for p, k in zip(probabilities, counts, strict=True))
+
+
+@pytest.mark.parametrize(
+    "probabilities", [(0.4, 0.3, 0.3), (0.8, 0.15, 0.05), (1 / 3, 1 / 3, 1 / 3), (0.1, 0.45, 0.45)]
+)
+@pytest.mark.parametrize("alpha", [0.05, 0.3])
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_guarantee_bound_holds_for_all_classes_at_once(
+    probabilities: tuple[float, ...], alpha: float, method: str
+) -> None:
+    """Exactly, over all outcomes of 20 answers in three classes, the first being the candidate."""
+    wrong = total = 0.0
+    for first, second in itertools.product(range(21), repeat=2):
+        if first + second > 20:
+            continue
+        outcome = (first, second, 20 - first - second)
+        chance = multinomial(outcome, probabilities)
+        found = bound(Counts((1, 0, 0), outcome), alpha, method)
+        total += chance
+        if found.lower > probabilities[0] or found.upper < max(probabilities[1:]):
+            wrong += chance
+    assert total == pytest.approx(1)
+    assert wrong <= alpha
+
+
+def test_bonferroni_shares_alpha_among_all_classes() -> None:
+    counts = Counts((9, 1, 0, 0), (400, 250, 200, 150))
+    found = bound(counts, 0.04, "bonferroni")
+    assert found.lower == clopper_pearson_lower(400, 1000, 0.01)
+    assert found.upper == clopper_pearson_upper(250, 1000, 0.01)
+
+
+def test_bonferroni_decides_where_the_candidate_has_less_than_half() -> None:
+    counts = Counts((40, *(7,) * 9), (4000, *(667,) * 8, 664))
+    assert not bound(counts, 0.001, "clopper_pearson").decides
+    assert bound(counts, 0.001, "bonferroni").decides
+
+
+def test_bonferroni_is_never_worse_than_the_complement_of_its_own_lower_bound() -> None:
+    found = bound(Counts((10, 0), (990, 10)), 0.001, "bonferroni")
+    assert found.upper <= complement(found.lower)
+
+
+@pytest.mark.parametrize("method", ["clopper_pearson", "anytime"])
+def test_without_a_bound_of_its_own_the_runner_up_has_the_rest(method: str) -> None:
+    found = bound(Counts((9, 1), (900, 100)), 0.001, method)
+    assert Fraction(found.upper) >= 1 - Fraction(found.lower)
+    assert found == Bound(found.lower, complement(found.lower))
+    assert found.decides
+
+
+def test_clopper_pearson_decides_only_above_one_half() -> None:
+    """p_B = 1 - p_A, so p_A <= ½ must abstain: exactly half of the answers never suffices."""
+    for hits in range(500, 601):
+        found = bound(Counts((1, 0), (hits, 1000 - hits)), 0.05)
+        assert found.decides == (clopper_pearson_lower(hits, 1000, 0.05) > 0.5)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_method_bounds_the_candidate_of_the_selection(method: str) -> None:
+    """The candidate is the class that the first stage saw most, whatever the second one says."""
+    unlucky = bound(Counts((1, 9), (990, 10)), 0.001, method)
+    assert unlucky.lower < 10 / 1000
+    assert not unlucky.decides
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_the_order_of_the_other_classes_does_not_matter(method: str) -> None:
+    a = bound(Counts((9, 1, 0), (700, 200, 100)), 0.01, method)
+    b = bound(Counts((9, 0, 1), (700, 100, 200)), 0.01, method)
+    assert a == b
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, 1.2, math.nan, math.inf])
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_impossible_levels_are_refused(method: str, alpha: float) -> None:
+    with pytest.raises(InputError, match=f"alpha is {alpha}; it must lie in .* e.g. 0.001"):
+        bound(Counts((1, 0), (9, 1)), alpha, method)
+    with pytest.raises(InputError, match=f"alpha is {alpha}; it must"):
+        clopper_pearson_upper(9, 10, alpha)
+
+
+@pytest.mark.parametrize(
+    ("hits", "trials", "message"),
+    [
+        (11, 10, r"hits is 11; it must lie in \[0, 10\]"),
+        (-1, 10, r"hits is -1; it must be a whole number of at least 0"),
+        (0, 0, "the number of trials is 0; it must be a whole number of at least 1"),
+        (0, -5, "the number of trials is -5; it must be a whole number of at least 1"),
+    ],
+)
+def test_impossible_counts_are_refused(hits: int, trials: int, message: str) -> None:
+    for function in (clopper_pearson_lower, clopper_pearson_upper):
+        with pytest.raises(InputError, match=message):
+            function(hits, trials, 0.05)
+
+
+def test_an_unknown_method_is_refused_and_the_known_ones_named() -> None:
+    with pytest.raises(InputError, match="method is 'wald'; .*clopper_pearson, bonferroni, any"):
+        bound(Counts((1, 0), (9, 1)), 0.05, "wald")
+
+
+@pytest.mark.parametrize("guess", [math.nan, 0.0, 0.3, 1.0, 7.0])
+def test_a_wrong_guess_of_the_library_is_not_believed(
+    guess: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The inverse is wrong for some arguments; the forward function finds the bound without it."""
+    expected = clopper_pearson_lower(70, 100, 0.01), clopper_pearson_upper(70, 100, 0.01)
+    for inverse in ("betaincinv", "betainccinv"):
+        monkeypatch.setattr(f"deformrs.statistics.bounds.{inverse}", lambda a, b, y: guess)
+    assert clopper_pearson_lower(70, 100, 0.01) == pytest.approx(expected[0], rel=1e-10)
+    assert clopper_pearson_upper(70, 100, 0.01) == pytest.approx(expected[1], rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("function", "hits", "trials", "alpha"),
+    [
+        (clopper_pearson_lower, 634_025, 635_024, 0.00010101599746783948),
+        (clopper_pearson_lower, 174_556, 175_555, 0.0007293832933016499),
+        (clopper_pearson_lower, 1000, 703_722, 0.00017865569728922772),
+        (clopper_pearson_upper, 999, 100_000, 0.005),
+        (clopper_pearson_upper, 999, 230_900, 2.192612974885905e-05),
+        (clopper_pearson_upper, 1, 1_000_000, math.exp(-1)),
+    ],
+)
+def test_where_scipys_inverse_is_wrong(
+    function: Callable[[int, int, float], float], hits: int, trials: int, alpha: float
+) -> None:
+    """Arguments at which betaincinv or betainccinv of SciPy 1.17 misses by more than 1e-11."""
+    found = function(hits, trials, alpha)
+    lower = function is clopper_pearson_lower
+    tail = binom.sf(hits - 1, trials, found) if lower else binom.cdf(hits, trials, found)
+    assert alpha * (1 - 1e-6) <= tail <= alpha
