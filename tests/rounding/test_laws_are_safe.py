@@ -1,285 +1,39 @@
-"""Every bound, radius and printed figure rounds to the safe side, and only a little.
+"""Every distance, coverage and radius rounds to the safe side, and only a little.
 
-The references are exact: rational numbers (`Fraction`) where the formula is rational, arithmetic
-of 60 digits elsewhere (mpmath). Each test says how many inputs it generates; together they are
-more than 20,000. Nothing here is statistical: the seeds are fixed, and no input is allowed to fail.
+The references are exact (tests/exact.py). Nothing here is statistical: the seeds are fixed, no
+input is allowed to fail, and each test says how many it generates.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-import mpmath
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from deformrs.certificate import Bound
 from deformrs.noise import Gaussian, Independent, NoiseLaw, Uniform
-from deformrs.noise.distance import complement_down, gaussian_margin
-from deformrs.rounding import (
-    array_down,
-    array_up,
-    format_down,
-    format_up,
-    percent_down,
-    round_down,
-    round_up,
-)
+from deformrs.noise.distance import gaussian_margin
 from deformrs.space import Block, Space
-from deformrs.statistics import (
-    anytime_lower,
-    anytime_upper,
-    clopper_pearson_lower,
-    clopper_pearson_upper,
-    sign_test,
-)
 from deformrs.statistics.bounds import complement
 from deformrs.units import Unit
-
-HP: Any = mpmath.mp.clone()
-HP.dps = 60
-
-Floats = NDArray[np.float64]
-
-# ---------------------------------------------------------------- references
-
-
-def high(value: float | Fraction) -> Any:
-    """The same number, to 60 digits."""
-    exact = Fraction(value)
-    return HP.mpf(exact.numerator) / exact.denominator
-
-
-def incomplete_beta(a: Fraction, b: Fraction, x: Fraction) -> Any:
-    """I_x(a, b) to 50 digits or more: the series with positive terms, DLMF 8.17.8.
-
-    I_x(a, b) = x^a (1-x)^b / (a B(a, b)) Σ_k Π_{j<k} x (a+b+j) / (a+1+j), summed in integers.
-    """
-    if x > Fraction(1, 2):
-        return 1 - incomplete_beta(b, a, 1 - x)
-    term = total = 1 << 240
-    up, down = Fraction(a + b), Fraction(a + 1)
-    scale = math.lcm(up.denominator, down.denominator)
-    n, d = int(up * scale), int(down * scale)
-    while term > total >> 220:
-        term = term * n * x.numerator // (d * x.denominator)
-        total += term
-        n, d = n + scale, d + scale
-    p, q, y = high(a), high(b), high(x)
-    log_front = HP.loggamma(p + q) - HP.loggamma(p + 1) - HP.loggamma(q)
-    return HP.exp(log_front + p * HP.log(y) + q * HP.log1p(-y)) * total / (1 << 240)
-
-
-def upper_tail(hits: int, trials: int, p: Fraction) -> Any:
-    """P(Bin(trials, p) >= hits)."""
-    return incomplete_beta(Fraction(hits), Fraction(trials - hits + 1), p)
-
-
-def log_e(hits: int, trials: int, p: Fraction) -> Any:
-    """log of the truncated beta mixture: ∫_p^1 r^S (1-r)^F dBeta(½,½)(r | r > p) / p^S (1-p)^F."""
-    half = Fraction(1, 2)
-    a, b = hits + half, trials - hits + half
-
-    def log_mass(a: Fraction, b: Fraction) -> Any:
-        beta = HP.loggamma(high(a)) + HP.loggamma(high(b)) - HP.loggamma(high(a + b))
-        return beta + HP.log(1 - incomplete_beta(a, b, p))
-
-    likelihood = hits * HP.log(high(p)) + (trials - hits) * HP.log1p(-high(p))
-    return log_mass(a, b) - log_mass(half, half) - likelihood
-
-
-@functools.lru_cache(maxsize=4096)
-def quantile(p: Fraction) -> Any:
-    """Φ⁻¹(p)."""
-    return HP.sqrt(2) * HP.erfinv(high(2 * p - 1))
-
-
-def circle(length: Fraction, period: Fraction | None) -> Fraction:
-    """|length|, on a circle the shorter way round."""
-    if period is None:
-        return abs(length)
-    return min(abs(length) % period, period - abs(length) % period)
-
-
-Periods = tuple[Fraction | None, ...]
-
-
-def lost(shift: Floats, scale: Floats, periods: Periods) -> Fraction:
-    """u(ξ) = 1 - Π (1 - min(|ξ_i|, 2λ_i, P_i - 2λ_i) / 2λ_i), exactly."""
-    kept = Fraction(1)
-    for xi, lam, period in zip(shift.tolist(), scale.tolist(), periods, strict=True):
-        width = 2 * Fraction(lam)
-        reach = width if period is None else min(width, period - width)
-        kept *= 1 - min(circle(Fraction(xi), period), reach) / width
-    return 1 - kept
-
-
-def length_squared(shift: Floats, scale: Floats, periods: Periods) -> Fraction:
-    """r(ξ)² = Σ (ξ_i / σ_i)², exactly."""
-    return sum(
-        (
-            (circle(Fraction(xi), period) / Fraction(sigma)) ** 2
-            for xi, sigma, period in zip(shift.tolist(), scale.tolist(), periods, strict=True)
-        ),
-        Fraction(0),
-    )
-
-
-def kept(p: Fraction, u: Fraction, r: Any) -> Any:
-    """L(p) = (1-u) Φ(Φ⁻¹((p-u)/(1-u)) - r), and 0 where p <= u."""
-    if p <= u:
-        return HP.mpf(0)
-    return high(1 - u) * HP.ncdf(quantile((p - u) / (1 - u)) - r)
-
-
-def certified(u: Fraction, r_squared: Fraction, bound: Bound) -> bool:
-    """The exact inequality of DESIGN.md, section 4, for p_A and p_B as given."""
-    above, below = Fraction(bound.lower), Fraction(bound.upper)
-    if above <= below:
-        return False
-    if r_squared == 0:
-        return above - below > 2 * u
-    r = HP.sqrt(high(r_squared))
-    if u == 0:
-        return bool(r < (quantile(above) - quantile(below)) / 2)
-    return bool(kept(above, u, r) + kept(1 - below, u, r) > 1)
-
-
-def test_the_reference_agrees_with_mpmath_itself() -> None:
-    """20 inputs: the series above against mpmath's own incomplete beta function."""
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        a, b = (Fraction(int(k), 2) for k in rng.integers(1, 200, size=2))
-        x = Fraction(float(rng.uniform(0.01, 0.99)))
-        theirs = HP.betainc(high(a), high(b), 0, high(x), regularized=True)
-        assert abs(incomplete_beta(a, b, x) - theirs) < HP.mpf(10) ** -45
-
-
-# ---------------------------------------------------------------- bounds on probabilities
-
-ALPHAS = st.floats(math.log(1e-6), math.log(0.4)).map(math.exp)
-
-
-@st.composite
-def tallies(draw: st.DrawFn) -> tuple[int, int]:
-    """(hits, trials): trials spread over six orders of magnitude, hits often near an end.
-
-    Exactly 1000 is where the inverse beta function that SciPy takes from Boost changes methods.
-    """
-    trials = round(10 ** draw(st.floats(0, 6)))
-    some = st.floats(0, 6).map(lambda exponent: round(10**exponent) - 1)
-    few = min(trials, draw(some | st.sampled_from([998, 999, 1000, 1001])))
-    return draw(st.sampled_from([few, trials - few])), trials
-
-
-@settings(deadline=None, derandomize=True, max_examples=1000)
-@given(tallies(), ALPHAS)
-@example((1_000_000, 1_000_000), 1e-6)
-@example((1, 1_000_000), 0.4)
-@example((1000, 703_722), 0.00017865569728922772)
-@example((151_984, 152_983), 0.00014482891571133345)
-@example((634_025, 635_024), 0.00010101599746783948)
-@example((174_556, 175_555), 0.0007293832933016499)
-def test_guarantee_clopper_pearson_lower_never_exceeds_the_exact_bound(
-    tally: tuple[int, int], alpha: float
-) -> None:
-    """1,000 inputs. The tail at the result is at most alpha; a part in 1e9 higher it is more."""
-    hits, trials = tally
-    lower = Fraction(clopper_pearson_lower(hits, trials, alpha))
-    if hits == 0:
-        assert lower == 0
-        return
-    assert upper_tail(hits, trials, lower) <= high(alpha)
-    assert upper_tail(hits, trials, min(Fraction(1), lower * (1 + Fraction(1, 10**9)))) > alpha
-
-
-@settings(deadline=None, derandomize=True, max_examples=1000)
-@given(tallies(), ALPHAS)
-@example((0, 1_000_000), 1e-6)
-@example((999_999, 1_000_000), 0.4)
-@example((1, 1_000_000), math.exp(-1))
-@example((999, 230_900), 2.192612974885905e-05)
-@example((999, 82_133), 3.2460959691235624e-05)
-@example((999, 43_196), 0.17311384969458557)
-def test_guarantee_clopper_pearson_upper_never_falls_below_the_exact_bound(
-    tally: tuple[int, int], alpha: float
-) -> None:
-    """1,000 inputs. P(Bin <= hits) at the result is at most alpha; a part in 1e9 lower, more."""
-    hits, trials = tally
-    upper = Fraction(clopper_pearson_upper(hits, trials, alpha))
-    assert upper <= 1
-    if hits == trials:
-        assert upper == 1
-        return
-    if upper < 1:
-        assert 1 - upper_tail(hits + 1, trials, upper) <= high(alpha)
-    assert 1 - upper_tail(hits + 1, trials, upper * (1 - Fraction(1, 10**9))) > alpha
-
-
-@settings(deadline=None, derandomize=True, max_examples=1000)
-@given(tallies())
-@example((1_000_000, 1_000_000))
-@example((9, 1075))
-def test_guarantee_sign_test_never_falls_below_the_exact_p_value(tally: tuple[int, int]) -> None:
-    """1,000 inputs of up to 1e6 answers, tails down to 1e-300000."""
-    first, total = tally
-    p_value = sign_test(first, total - first)
-    exact = min(HP.mpf(1), 2 * upper_tail(max(first, total - first), total, Fraction(1, 2)))
-    # The reference itself is good to 50 digits. Nobody asks for less than 1e-290.
-    assert high(p_value) >= exact * (1 - HP.mpf(10) ** -40)
-    assert high(p_value) <= exact * (1 + HP.mpf(10) ** -9) + 2 * HP.mpf(10) ** -290
-
-
-@settings(deadline=None, derandomize=True, max_examples=500)
-@given(tallies(), ALPHAS)
-@example((1_000_000, 1_000_000), 1e-6)
-@example((1, 1_000_000), 0.4)
-def test_guarantee_anytime_lower_never_exceeds_the_exact_bound(
-    tally: tuple[int, int], alpha: float
-) -> None:
-    """500 inputs. The evidence against the result is at least 1/alpha; 1e-6 higher it is less."""
-    hits, trials = tally
-    lower = Fraction(anytime_lower(hits, trials, alpha))
-    if hits == 0:
-        assert lower == 0
-        return
-    assert 0 < lower < Fraction(hits, trials)
-    assert log_e(hits, trials, lower) >= -HP.log(high(alpha))
-    higher = lower + Fraction(1, 10**6)
-    assert higher >= Fraction(hits, trials) or log_e(hits, trials, higher) < -HP.log(high(alpha))
-
-
-@settings(deadline=None, derandomize=True, max_examples=500)
-@given(tallies(), ALPHAS)
-def test_guarantee_anytime_upper_never_falls_below_the_exact_bound(
-    tally: tuple[int, int], alpha: float
-) -> None:
-    """500 inputs: it is the lower bound of the misses, complemented upwards."""
-    hits, trials = tally
-    exact = 1 - Fraction(anytime_lower(trials - hits, trials, alpha))
-    assert exact <= Fraction(anytime_upper(hits, trials, alpha)) <= exact + Fraction(1, 2**52)
-
-
-@settings(deadline=None, derandomize=True, max_examples=1000)
-@given(st.floats(0, 1))
-def test_complements_round_in_the_direction_of_their_names(p: float) -> None:
-    """1,000 inputs."""
-    exact = 1 - Fraction(p)
-    assert exact <= Fraction(complement(p)) <= exact + Fraction(1, 2**52)
-    assert exact - Fraction(1, 2**52) <= Fraction(complement_down(p)) <= exact
-
-
-# ---------------------------------------------------------------- distances, covers, radii
+from exact import (
+    HP,
+    Floats,
+    Periods,
+    certified,
+    circle,
+    high,
+    length_squared,
+    lost,
+    quantile,
+)
 
 TURN = 2 * math.pi
-# The circle of DESIGN.md, to 50 digits; the package writes its circumference as a double.
+# The true circle, to 50 digits; the package writes its circumference as a double.
 TRUE_TURN = Fraction(int(HP.floor(2 * HP.pi * HP.mpf(10) ** 50)), 10**50)
 
 
@@ -598,92 +352,3 @@ def test_gaussian_margin_rounds_down() -> None:
         exact = (quantile(Fraction(bound.lower)) - quantile(Fraction(bound.upper))) / 2
         assert high(gaussian_margin(bound)) <= exact
         assert high(gaussian_margin(bound)) >= exact - HP.mpf(10) ** -12
-
-
-# ---------------------------------------------------------------- single numbers and print
-
-FINITE = st.floats(-1e15, 1e15)
-
-
-@settings(deadline=None, derandomize=True, max_examples=1000)
-@given(st.floats(-1e300, 1e300), st.sampled_from([2.0**-40, 2.0**-47, 2.0**-52, 1e-9, 0.1]))
-def test_guarantee_round_down_and_round_up_leave_the_stated_margin(
-    value: float, relative: float
-) -> None:
-    """1,000 inputs, zero and denormals among them."""
-    exact, margin = Fraction(value), abs(Fraction(value)) * Fraction(relative)
-    spare = margin / 10**6 + abs(exact) / 2**51 + Fraction(1, 2**1073)
-    down, up = Fraction(round_down(value, relative)), Fraction(round_up(value, relative))
-    assert exact - margin - spare <= down <= exact - margin
-    assert exact + margin <= up <= exact + margin + spare
-    assert array_down(np.array([value]), relative)[0] == round_down(value, relative)
-    assert array_up(np.array([value]), relative)[0] == round_up(value, relative)
-
-
-def test_arrays_round_in_the_direction_of_their_names_at_infinity() -> None:
-    ends = np.array([-np.inf, np.inf])
-    assert array_down(ends)[0] == -np.inf
-    assert array_down(ends)[1] > 1e300
-    assert array_up(ends)[0] < -1e300
-    assert array_up(ends)[1] == np.inf
-
-
-NUMBERS = st.one_of(FINITE, st.fractions(-(10**9), 10**9))
-
-
-@settings(deadline=None, derandomize=True, max_examples=2000)
-@given(NUMBERS, st.integers(0, 9))
-@example(0.3, 1)
-@example(-0.001, 2)
-def test_format_down_and_format_up_are_exact(value: float | Fraction, decimals: int) -> None:
-    """2,000 floats and fractions: the nearest printable number on the safe side."""
-    exact, step = Fraction(value), Fraction(1, 10**decimals)
-    down, up = format_down(value, decimals), format_up(value, decimals)
-    assert exact - step < Fraction(down) <= exact <= Fraction(up) < exact + step
-    for text in (down, up):
-        assert len(text.partition(".")[2]) == decimals
-        assert "E" not in text
-
-
-@settings(deadline=None, derandomize=True, max_examples=1000)
-@given(st.integers(1, 10**7), st.data())
-def test_percent_down_is_exact(whole: int, data: st.DataObject) -> None:
-    """1,000 inputs. 100.0 is printed only for all of them."""
-    part = data.draw(st.integers(0, whole) | st.just(whole - 1))
-    decimals = data.draw(st.integers(0, 4))
-    exact, step = Fraction(100 * part, whole), Fraction(1, 10**decimals)
-    text = percent_down(part, whole, decimals)
-    assert exact - step < Fraction(text) <= exact
-    assert (Fraction(text) == 100) == (part == whole)
-
-
-def shown_unit(unit: Unit, size: tuple[int, int]) -> tuple[Any, str, int]:
-    """One unit inside the package in the unit shown, how that is written, and extra decimals."""
-    match unit:
-        case Unit.ANGLE:
-            return 180 / HP.pi, "°", 0
-        case Unit.LENGTH:
-            return HP.mpf(min(size)) / 2, " px", 0
-        case Unit.FRACTION:
-            return HP.mpf(100), " %", 0
-        case Unit.COEFFICIENT:
-            return HP.mpf(1), "", 2
-
-
-@settings(deadline=None, derandomize=True, max_examples=1000)
-@given(
-    st.sampled_from(Unit),
-    st.floats(0, 1000) | st.integers(0, 1800).map(lambda k: math.radians(k / 10)),
-    st.tuples(st.integers(1, 600), st.integers(1, 600)),
-    st.integers(0, 6),
-)
-@example(Unit.ANGLE, math.pi, (28, 28), 2)
-def test_units_are_shown_rounded_down(
-    unit: Unit, value: float, size: tuple[int, int], decimals: int
-) -> None:
-    """1,000 figures, whole tenths of degrees (which no double hits) among them."""
-    factor, suffix, extra = shown_unit(unit, size)
-    text = unit.show_down(value, size, decimals)
-    assert text.endswith(suffix)
-    shown, exact = HP.mpf(text.removesuffix(suffix)), high(value) * factor
-    assert exact - HP.mpf(10) ** -(decimals + extra) < shown <= exact

@@ -1,0 +1,153 @@
+"""Every bound on a probability rounds to the safe side, and only a little.
+
+The references are exact (tests/exact.py). Nothing here is statistical: the seeds are fixed, no
+input is allowed to fail, and each test says how many it generates.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from deformrs.noise.distance import complement_down
+from deformrs.statistics import (
+    anytime_lower,
+    anytime_upper,
+    clopper_pearson_lower,
+    clopper_pearson_upper,
+    sign_test,
+)
+from deformrs.statistics.bounds import complement
+from exact import (
+    HP,
+    high,
+    incomplete_beta,
+    log_e,
+    upper_tail,
+)
+
+
+def test_the_reference_agrees_with_mpmath_itself() -> None:
+    """20 inputs: the series above against mpmath's own incomplete beta function."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        a, b = (Fraction(int(k), 2) for k in rng.integers(1, 200, size=2))
+        x = Fraction(float(rng.uniform(0.01, 0.99)))
+        theirs = HP.betainc(high(a), high(b), 0, high(x), regularized=True)
+        assert abs(incomplete_beta(a, b, x) - theirs) < HP.mpf(10) ** -45
+
+
+ALPHAS = st.floats(math.log(1e-6), math.log(0.4)).map(math.exp)
+
+
+@st.composite
+def tallies(draw: st.DrawFn) -> tuple[int, int]:
+    """(hits, trials): trials spread over six orders of magnitude, hits often near an end.
+
+    Exactly 1000 is where the inverse beta function that SciPy takes from Boost changes methods.
+    """
+    trials = round(10 ** draw(st.floats(0, 6)))
+    some = st.floats(0, 6).map(lambda exponent: round(10**exponent) - 1)
+    few = min(trials, draw(some | st.sampled_from([998, 999, 1000, 1001])))
+    return draw(st.sampled_from([few, trials - few])), trials
+
+
+@settings(deadline=None, derandomize=True, max_examples=1000)
+@given(tallies(), ALPHAS)
+@example((1_000_000, 1_000_000), 1e-6)
+@example((1, 1_000_000), 0.4)
+@example((1000, 703_722), 0.00017865569728922772)
+@example((151_984, 152_983), 0.00014482891571133345)
+@example((634_025, 635_024), 0.00010101599746783948)
+@example((174_556, 175_555), 0.0007293832933016499)
+def test_guarantee_clopper_pearson_lower_never_exceeds_the_exact_bound(
+    tally: tuple[int, int], alpha: float
+) -> None:
+    """1,000 inputs. The tail at the result is at most alpha; a part in 1e9 higher it is more."""
+    hits, trials = tally
+    lower = Fraction(clopper_pearson_lower(hits, trials, alpha))
+    if hits == 0:
+        assert lower == 0
+        return
+    assert upper_tail(hits, trials, lower) <= high(alpha)
+    assert upper_tail(hits, trials, min(Fraction(1), lower * (1 + Fraction(1, 10**9)))) > alpha
+
+
+@settings(deadline=None, derandomize=True, max_examples=1000)
+@given(tallies(), ALPHAS)
+@example((0, 1_000_000), 1e-6)
+@example((999_999, 1_000_000), 0.4)
+@example((1, 1_000_000), math.exp(-1))
+@example((999, 230_900), 2.192612974885905e-05)
+@example((999, 82_133), 3.2460959691235624e-05)
+@example((999, 43_196), 0.17311384969458557)
+def test_guarantee_clopper_pearson_upper_never_falls_below_the_exact_bound(
+    tally: tuple[int, int], alpha: float
+) -> None:
+    """1,000 inputs. P(Bin <= hits) at the result is at most alpha; a part in 1e9 lower, more."""
+    hits, trials = tally
+    upper = Fraction(clopper_pearson_upper(hits, trials, alpha))
+    assert upper <= 1
+    if hits == trials:
+        assert upper == 1
+        return
+    if upper < 1:
+        assert 1 - upper_tail(hits + 1, trials, upper) <= high(alpha)
+    assert 1 - upper_tail(hits + 1, trials, upper * (1 - Fraction(1, 10**9))) > alpha
+
+
+@settings(deadline=None, derandomize=True, max_examples=1000)
+@given(tallies())
+@example((1_000_000, 1_000_000))
+@example((9, 1075))
+def test_guarantee_sign_test_never_falls_below_the_exact_p_value(tally: tuple[int, int]) -> None:
+    """1,000 inputs of up to 1e6 answers, tails down to 1e-300000."""
+    first, total = tally
+    p_value = sign_test(first, total - first)
+    exact = min(HP.mpf(1), 2 * upper_tail(max(first, total - first), total, Fraction(1, 2)))
+    # The reference itself is good to 50 digits. Nobody asks for less than 1e-290.
+    assert high(p_value) >= exact * (1 - HP.mpf(10) ** -40)
+    assert high(p_value) <= exact * (1 + HP.mpf(10) ** -9) + 2 * HP.mpf(10) ** -290
+
+
+@settings(deadline=None, derandomize=True, max_examples=500)
+@given(tallies(), ALPHAS)
+@example((1_000_000, 1_000_000), 1e-6)
+@example((1, 1_000_000), 0.4)
+def test_guarantee_anytime_lower_never_exceeds_the_exact_bound(
+    tally: tuple[int, int], alpha: float
+) -> None:
+    """500 inputs. The evidence against the result is at least 1/alpha; 1e-6 higher it is less."""
+    hits, trials = tally
+    lower = Fraction(anytime_lower(hits, trials, alpha))
+    if hits == 0:
+        assert lower == 0
+        return
+    assert 0 < lower < Fraction(hits, trials)
+    assert log_e(hits, trials, lower) >= -HP.log(high(alpha))
+    higher = lower + Fraction(1, 10**6)
+    assert higher >= Fraction(hits, trials) or log_e(hits, trials, higher) < -HP.log(high(alpha))
+
+
+@settings(deadline=None, derandomize=True, max_examples=500)
+@given(tallies(), ALPHAS)
+def test_guarantee_anytime_upper_never_falls_below_the_exact_bound(
+    tally: tuple[int, int], alpha: float
+) -> None:
+    """500 inputs: it is the lower bound of the misses, complemented upwards."""
+    hits, trials = tally
+    exact = 1 - Fraction(anytime_lower(trials - hits, trials, alpha))
+    assert exact <= Fraction(anytime_upper(hits, trials, alpha)) <= exact + Fraction(1, 2**52)
+
+
+@settings(deadline=None, derandomize=True, max_examples=1000)
+@given(st.floats(0, 1))
+def test_complements_round_in_the_direction_of_their_names(p: float) -> None:
+    """1,000 inputs."""
+    exact = 1 - Fraction(p)
+    assert exact <= Fraction(complement(p)) <= exact + Fraction(1, 2**52)
+    assert exact - Fraction(1, 2**52) <= Fraction(complement_down(p)) <= exact
