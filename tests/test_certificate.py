@@ -54,11 +54,25 @@ def test_the_first_of_equals_is_the_candidate() -> None:
 
 @pytest.mark.parametrize(
     ("selection", "estimation"),
-    [((1,), (1,)), ((1, 2), (1, 2, 3)), ((1, -1), (1, 2))],
+    [
+        ((1,), (1,)),
+        ((1, 2), (1, 2, 3)),
+        ((1, -1), (1, 2)),
+        ((1, 2), (0.5, 1)),
+        ([1, 2], [1, 2]),
+        ("ab", "cd"),
+    ],
 )
 def test_impossible_counts(selection: tuple[int, ...], estimation: tuple[int, ...]) -> None:
     with pytest.raises(InputError):
         Counts(selection, estimation)
+
+
+def test_counts_of_other_models_do_not_add() -> None:
+    with pytest.raises(InputError, match="of 3 classes.*of 2"):
+        _ = Counts((1, 2), (3, 4)) + Counts((1, 2, 3), (4, 5, 6))
+    with pytest.raises(TypeError):
+        _ = Counts((1, 2), (3, 4)) + 1  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("counts", [Counts((0, 0), (1, 2)), Counts((1, 2), (0, 0))])
@@ -167,10 +181,21 @@ def test_explicit_runner_up_certifies_below_one_half() -> None:
     assert 0.3 < explicit.radius < 0.45 - 0.055
 
 
-def test_one_shift_at_a_time() -> None:
+@pytest.mark.parametrize("shift", [[[0.1], [0.2]], [0.1, 0.2], 0.1, "a", ["a"], None, [1j], {}])
+def test_a_shift_is_one_number_for_each_parameter(shift: object) -> None:
     c = certificate(Rotation(), Uniform(1.0))
-    with pytest.raises(InputError, match="2 shifts"):
-        c.covers([[0.1], [0.2]])  # type: ignore[list-item]
+    with pytest.raises(InputError, match="the shift is"):
+        c.covers(shift)  # type: ignore[arg-type]
+
+
+def test_a_region_is_not_its_text() -> None:
+    with pytest.raises(InputError, match=r"must be a Region.*Region.parse"):
+        certificate(Rotation(), Uniform(1.0)).covers_region("rotation<=10deg")  # type: ignore[arg-type]
+
+
+def test_alpha_is_shown_as_it_is() -> None:
+    c = certificate(Rotation(), Uniform(1.0))
+    assert "alpha = 0.00123456449" in replace(c, alpha=0.00123456449).summary()
 
 
 def test_equal_certificates_are_equal_and_different_ones_differ() -> None:

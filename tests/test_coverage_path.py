@@ -36,7 +36,8 @@ def rejected(false: int) -> bool:
 
 
 @pytest.mark.parametrize("p_a", [0.5, 0.6, 0.9])
-def test_false_certificates_are_at_most_alpha(p_a: float) -> None:
+def test_guarantee_a_certificate_is_false_with_probability_at_most_alpha(p_a: float) -> None:
+    """20,000 of class `Certificate`, each through the sampler."""
     threshold = SIGMA * float(ndtri(p_a))
     g = SmoothedClassifier(
         one_if_below(shear, threshold),

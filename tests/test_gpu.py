@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from deformrs import Deformation, Gaussian, Rotation, SmoothedClassifier, Uniform
 from deformrs.models import SmallCNN
+from deformrs.randomness import Stage
 from pictures import linear_map, ramp
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -33,6 +35,7 @@ def test_pictures_agree_with_the_cpu(deformation: Deformation, dtype: torch.dtyp
 
 
 def angle_below(pictures: Tensor) -> Tensor:
+    assert pictures.is_cuda
     matrix, _ = linear_map(pictures)
     below = torch.atan2(matrix[:, 1, 0], matrix[:, 0, 0]) < 0.4
     return torch.stack([~below, below], dim=1).float()
@@ -60,6 +63,24 @@ def test_the_device_is_the_models() -> None:
     first = g.certify(image, n=20_000)
     assert g.certify(image.cuda(), n=20_000) == first
     assert first.counts.n == 20_000
+
+
+@pytest.mark.filterwarnings("default")
+def test_counting_does_not_wait_for_the_device() -> None:
+    """The host waits as often for two batches as for forty: at the end, and not between."""
+    model = SmallCNN(width=8).eval().cuda()
+    image = torch.rand(1, 28, 28, generator=torch.Generator()).cuda()
+    g = SmoothedClassifier(model, Rotation(), Uniform(0.5), 10, batch_size=1024)
+    g.count(image, 2048, Stage.ESTIMATE)
+    waits = []
+    for n in (2048, 40 * 1024):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            g.count(image, n, Stage.ESTIMATE)
+            torch.cuda.set_sync_debug_mode("default")
+        waits.append(sum("synchroniz" in str(warning.message) for warning in caught))
+    assert waits[0] == waits[1] > 0
 
 
 def test_memory_is_flat_in_n() -> None:

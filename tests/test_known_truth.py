@@ -127,8 +127,8 @@ def test_half_space_flips_just_outside_the_gaussian_radius(case: str) -> None:
     direction = _steepest(reader, deformation, picture)
     g = SmoothedClassifier(one_if_below(reader, truth), deformation, noise, 2, batch_size=2000)
     inside, outside = ((factor * radius * direction).tolist() for factor in (0.97, 1.03))
-    assert noise.covers(space.shifts(inside), exact, space).all()
-    assert not noise.covers(space.shifts(outside), exact, space).any()
+    assert noise.covers(space.as_shift(inside), exact, space).all()
+    assert not noise.covers(space.as_shift(outside), exact, space).any()
     assert g.predict(picture, n=N, shift=inside) == 1
     assert g.predict(picture, n=N, shift=outside) == 0
 

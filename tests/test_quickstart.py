@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -91,7 +93,12 @@ def test_records_can_be_certified_again_at_another_alpha(tour: tuple[Path, str])
     [
         (["--digits", "0"], "digits is 0"),
         (["--digits", "1001"], r"must lie in \[1, 1000\]"),
-        (["--alpha", "1.5", "--epochs", "1"], "alpha is 1.5"),
+        (["--alpha", "1.5"], "alpha is 1.5"),
+        (["--alpha", "nan"], "alpha is nan"),
+        (["--epochs", "0"], "epochs is 0"),
+        (["--n", "0"], "n is 0"),
+        (["--seed", "-1"], "seed is -1"),
+        (["--seed", "99999999999999999999999"], "below 2"),
         (["--out", "/dev/null/here"], "Not a directory"),
     ],
 )
@@ -101,6 +108,37 @@ def test_failures_are_one_line(arguments: list[str], message: str, tmp_path: Pat
     assert re.search(message, finished.stderr)
     assert finished.stderr.startswith("error: ")
     assert len(finished.stderr.splitlines()) == 1
+
+
+def test_a_killed_run_goes_on_to_the_same_bytes(tour: tuple[Path, str], tmp_path: Path) -> None:
+    whole = tour[0] / "certificates.jsonl"
+    command = [sys.executable, "-m", "deformrs", "quickstart", *SMALL, "--out", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        path = tmp_path / "certificates.jsonl"
+        while process.poll() is None:
+            if path.exists() and path.read_bytes().count(b"\n") >= 3:
+                process.send_signal(signal.SIGKILL)
+                break
+            time.sleep(0.001)
+    assert process.returncode == -signal.SIGKILL
+    assert len(path.read_bytes()) < len(whole.read_bytes())
+    assert deformrs("quickstart", *SMALL, "--out", str(tmp_path)).returncode == 0
+    assert path.read_bytes() == whole.read_bytes()
+
+
+def test_a_finished_run_is_only_drawn_again(tour: tuple[Path, str]) -> None:
+    again = deformrs("quickstart", *SMALL, "--out", str(tour[0]))
+    assert again.returncode == 0
+    assert "training" not in again.stdout
+    assert again.stdout.strip() in tour[1]
+
+
+def test_other_settings_in_the_same_folder_are_refused(tour: tuple[Path, str]) -> None:
+    before = (tour[0] / "certificates.jsonl").read_bytes()
+    refused = deformrs("quickstart", *SMALL, "--epochs", "3", "--out", str(tour[0]))
+    assert refused.returncode == 1
+    assert "epochs: 2 there, 3 here" in refused.stderr
+    assert (tour[0] / "certificates.jsonl").read_bytes() == before
 
 
 def test_help_and_version() -> None:

@@ -182,6 +182,50 @@ class TestSampling:
         assert largest == 100
         assert most_alive <= 4
 
+    def test_noise_is_drawn_as_it_is_needed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Never more than a block ahead of the pictures."""
+        drawn = seen = most_ahead = 0
+        original = Uniform.standard_draws
+
+        def counted(law: Uniform, n: int, dim: int, generator: torch.Generator) -> Tensor:
+            nonlocal drawn
+            drawn += n
+            return original(law, n, dim, generator)
+
+        def watch(pictures: Tensor) -> Tensor:
+            nonlocal seen, most_ahead
+            seen += len(pictures)
+            most_ahead = max(most_ahead, drawn - seen)
+            return torch.zeros(len(pictures), 5)
+
+        monkeypatch.setattr(Uniform, "standard_draws", counted)
+        smoothed(watch, batch_size=100).count(IMAGE, 20_000, Stage.PREDICT)
+        assert drawn >= seen == 20_000
+        assert most_ahead <= BLOCK
+
+    def test_padding_reaches_the_pictures(self) -> None:
+        """A white picture turned about shows black corners, or none."""
+        darkest: dict[str, float] = {}
+        for padding in ("zeros", "border", "reflection"):
+
+            def watch(pictures: Tensor, padding: str = padding) -> Tensor:
+                darkest[padding] = min(darkest.get(padding, 1.0), float(pictures.min()))
+                return torch.zeros(len(pictures), 2)
+
+            g = SmoothedClassifier(watch, Rotation(), Uniform(1.0), 2, padding=padding)
+            g.count(torch.ones(1, 8, 8), 50, Stage.PREDICT)
+        assert darkest["zeros"] == 0
+        assert darkest["border"] > 0.999
+        assert darkest["reflection"] > 0.999
+
+    def test_the_scale_is_not_rounded_to_float32(self) -> None:
+        """π in float32 is 2.8e-8 too large: every draw would be, and the mean would show it."""
+        law, space = Uniform(math.pi), Rotation().space((8, 8))
+        draws = law.sample(10_000, space, torch.Generator().manual_seed(0)).double()
+        unit = law.standard_draws(10_000, 1, torch.Generator().manual_seed(0)).double()
+        ratio = (draws / unit).mean().item() / math.pi - 1
+        assert abs(ratio) < 2e-9  # one rounding a draw, of 3e-8 at most, averages out
+
     def test_the_model_sees_the_precision_of_the_image(self) -> None:
         seen: set[torch.dtype] = set()
 
@@ -217,6 +261,16 @@ class TestPredict:
             g = SmoothedClassifier(side(threshold), Translation(), Gaussian(0.1), 2)
             assert g.predict(self.ramp, n=1000) == expected
 
+    def test_guarantee_predict_abstains_at_its_own_level(self) -> None:
+        """66 of 100 answers: the exact two-sided p-value is 0.0018 (scipy.stats.binomtest)."""
+
+        def mostly_one(pictures: Tensor) -> Tensor:
+            return torch.eye(5)[[1 if k < 66 else 0 for k in range(len(pictures))]]
+
+        g = smoothed(mostly_one, batch_size=100)
+        assert g.predict(IMAGE, n=100, alpha=0.0019) == 1
+        assert g.predict(IMAGE, n=100, alpha=0.0017) is None
+
     def test_prediction_and_certificate_agree(self) -> None:
         g = smoothed()
         certificate = g.certify(IMAGE, n=2000)
@@ -228,6 +282,8 @@ class TestPredict:
         model = SmallCNN(num_classes=5, width=4, seed=3).eval()
         g = SmoothedClassifier(model, Rotation(), Uniform(1e-4), 5)
         angles = torch.linspace(-3, 3, 25)[:, None]
+        whole_turns = [2 * math.pi * 1e8]
+        assert g.predict(IMAGE, n=100, shift=whole_turns) == g.predict(IMAGE, n=100)
         plain = model(Rotation().apply(IMAGE, angles)).argmax(dim=1)
         assert len(plain.unique()) > 1
         for angle, answer in zip(angles.tolist(), plain.tolist(), strict=True):
@@ -270,6 +326,11 @@ BAD_MODELS: dict[str, tuple[Model, str]] = {
     "whole numbers": (lambda x: torch.zeros(len(x), 5, dtype=torch.long), "int64 of shape"),
     "one row for all": (lambda x: torch.zeros(1, 5), r"of shape \(1, 5\)"),
     "not a tensor": (lambda x: [0.0] * len(x), "a list"),  # type: ignore[dict-item, return-value]
+    "infinite": (lambda x: torch.full((len(x), 5), math.inf), "infinite"),
+    "no score at all": (lambda x: torch.full((len(x), 5), -math.inf), "infinite"),
+    "other channels": (SmallCNN(num_classes=5, channels=3, width=4).eval(), "channels.*64, 1, 12"),
+    "other precision": (SmallCNN(num_classes=5, width=4).eval().bfloat16(), "float32 pictures"),
+    "bound method": (SmallCNN(num_classes=5, width=4).forward, "training mode"),
     "training mode": (SmallCNN(num_classes=5, width=4), r"training mode.*model.eval\(\)"),
     "part in training mode": (
         nn.Sequential(nn.Flatten(), nn.Linear(144, 5), nn.Dropout()).eval().append(nn.Dropout()),
@@ -299,7 +360,9 @@ class TestBadInput:
         with pytest.raises(ModelError, match=message):
             smoothed(model).certify(IMAGE, n=100)
 
-    @pytest.mark.parametrize("bad", [0.0, -0.1, math.nan, math.inf, (0.1, 0.0), ()])
+    @pytest.mark.parametrize(
+        "bad", [0.0, -0.1, 1e-6, math.nan, math.inf, (0.1, 0.0), (), "0.1", b"12", True, None]
+    )
     @pytest.mark.parametrize("law", [Uniform, Gaussian])
     def test_scale(self, law: type[Uniform | Gaussian], bad: float) -> None:
         with pytest.raises(InputError, match="scale of"):
@@ -324,11 +387,44 @@ class TestBadInput:
             ((nan_model, "rotation", Uniform(1), 5), "deformation is rotation"),
             ((nan_model, Rotation(), 0.5, 5), "noise is 0.5"),
             ((nan_model, Rotation(), Uniform(1), 1), "num_classes is 1"),
+            ((nan_model, Rotation, Uniform(1), 5), "deformation is"),
+            (("resnet", Rotation(), Uniform(1), 5), "model is 'resnet'"),
+            ((SmallCNN, Rotation(), Uniform(1), 5), "model is <class"),
         ],
     )
     def test_constructor(self, arguments: tuple[object, ...], message: str) -> None:
         with pytest.raises(InputError, match=message):
             SmoothedClassifier(*arguments)  # type: ignore[arg-type]
+
+    def test_padding_and_device(self) -> None:
+        with pytest.raises(InputError, match="padding is 'wrap'"):
+            SmoothedClassifier(nan_model, Rotation(), Uniform(1), 5, padding="wrap")  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="device is 'gpu'"):
+            SmoothedClassifier(nan_model, Rotation(), Uniform(1), 5, device="gpu")
+
+    def test_a_class_that_goes_by_anothers_name(self) -> None:
+        with pytest.raises(InputError, match="must be its own"):
+
+            class Weak(Affine):
+                pass
+
+        class Nameless(deformrs.Deformation):
+            def dim(self, size: tuple[int, int]) -> int:
+                return 1
+
+            def displacement(self, params: Tensor, points: Tensor, size: tuple[int, int]) -> Tensor:
+                return params[:, :, None, None] * points
+
+        with pytest.raises(InputError, match="set name"):
+            SmoothedClassifier(nan_model, Nameless(), Uniform(1), 5)
+
+    def test_numbers_of_numpy_will_do(self) -> None:
+        noise = Uniform(np.float32(0.5))  # type: ignore[arg-type]
+        g = SmoothedClassifier(SmallCNN(width=4).eval(), Rotation(), noise, 10)
+        usual = g.certify(IMAGE, n=100, alpha=0.01, seed=3)
+        assert (
+            g.certify(IMAGE, n=np.int64(100), alpha=np.float64(0.01), seed=np.int32(3)) == usual  # type: ignore[arg-type]
+        )
 
     def test_batch_size(self) -> None:
         with pytest.raises(InputError, match="batch_size is 0"):

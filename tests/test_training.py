@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
@@ -55,14 +53,30 @@ def test_training_learns_under_noise(deformation: Deformation, noise: NoiseLaw) 
     assert not model.training
 
 
+def test_padding_reaches_the_training_pictures() -> None:
+    images, labels = torch.ones(8, 1, 12, 12), torch.zeros(8, dtype=torch.int64)
+    weights = []
+    for padding in ("zeros", "border"):
+        model = SmallCNN(width=4)
+        train(model, images, labels, Rotation(), Uniform(1.0), epochs=1, padding=padding)
+        weights.append(torch.cat([p.flatten() for p in model.parameters()]))
+    assert not torch.equal(weights[0], weights[1])
+
+
 def test_bad_training_input() -> None:
     images, labels = (part[:10] for part in load_digits("train"))
     model = SmallCNN(width=4)
-    with pytest.raises(InputError, match="10 images and 9 labels"):
+    with pytest.raises(InputError, match=r"of shape \(9,\).*each of 10 images"):
         train(model, images, labels[:9], Rotation(), Uniform(1.0), epochs=1)
-    with pytest.raises(InputError, match="0 images"):
+    with pytest.raises(InputError, match=r"of shape \(0, 1, 28, 28\)"):
         train(model, images[:0], labels[:0], Rotation(), Uniform(1.0), epochs=1)
     with pytest.raises(InputError, match="half the period"):
         train(model, images, labels, Rotation(), Uniform(90), epochs=1)
+    with pytest.raises(InputError, match=r"must lie in \[0, 1\]"):
+        train(model, 255 * images, labels, Rotation(), Uniform(1.0), epochs=1)
+    with pytest.raises(InputError, match="epochs is 0"):
+        train(model, images, labels, Rotation(), Uniform(1.0), epochs=0)
+    with pytest.raises(InputError, match="float32"):
+        train(model, images, labels.float(), Rotation(), Uniform(1.0), epochs=1)
     with pytest.raises(ModelError, match="NaN.*learning rate"):
-        train(model, images * math.nan, labels, Rotation(), Uniform(1.0), epochs=1)
+        train(model, images, labels, Rotation(), Uniform(1.0), epochs=50, learning_rate=1e30)

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from deformrs.checks import check_whole, is_real
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.rounding import format_down
 from deformrs.space import Space
@@ -18,7 +19,10 @@ from deformrs.space import Space
 class Counts:
     """How often each class was answered, in the stage that selects and in the one that estimates.
 
-    Counts add: `a + b` is what one run over both sets of samples would have counted.
+    Counts add: `a + b` is what one run over both sets of samples would have counted. For a bound
+    on the sum to hold, the samples must be different ones (seeds, blocks), and how many there are
+    must be fixed beforehand; to look at partial sums, use the any-time bound and keep the
+    selection as it is.
 
     >>> Counts((9, 1), (90, 10)) + Counts((0, 0), (5, 5))
     Counts(selection=(9, 1), estimation=(95, 15))
@@ -28,6 +32,14 @@ class Counts:
     estimation: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        for stage in ("selection", "estimation"):
+            values = getattr(self, stage)
+            if not isinstance(values, tuple):
+                raise InputError(
+                    f"{stage} counts", repr(values), "must be a tuple", "tuple(counts)"
+                )
+            for value in values:
+                check_whole(f"a count in {stage}", value, least=0)
         if len(self.selection) != len(self.estimation) or len(self.selection) < 2:
             raise InputError(
                 "the number of classes",
@@ -35,10 +47,17 @@ class Counts:
                 "must be the same and at least 2",
                 "count every class in both stages",
             )
-        if min(self.selection + self.estimation) < 0:
-            raise InputError("counts", f"{self}", "must not be negative", "recount")
 
     def __add__(self, other: Counts) -> Counts:
+        if not isinstance(other, Counts):
+            return NotImplemented
+        if len(other.selection) != len(self.selection):
+            raise InputError(
+                "the other counts",
+                f"of {len(other.selection)} classes",
+                f"must be of {len(self.selection)}",
+                "add counts of the same model",
+            )
         return Counts(
             tuple(a + b for a, b in zip(self.selection, other.selection, strict=True)),
             tuple(a + b for a, b in zip(self.estimation, other.estimation, strict=True)),
@@ -73,7 +92,7 @@ class Bound:
     upper: float
 
     def __post_init__(self) -> None:
-        if not (0 <= self.lower <= 1 and 0 <= self.upper <= 1):
+        if not all(is_real(p) and 0 <= p <= 1 for p in (self.lower, self.upper)):
             raise InputError(
                 "a probability bound",
                 f"({self.lower}, {self.upper})",
@@ -153,16 +172,20 @@ class Certificate:
 
         Guarantee: True only if the shift lies inside the exact certified set of the noise law.
         """
-        shifts = self.space.shifts(shift)
-        if len(shifts) != 1:
-            raise InputError("the shift", f"{len(shifts)} shifts", "must be one", "loop over them")
-        return self._covers_all(shifts)
+        return self._covers_all(self.space.as_shift(shift))
 
     def covers_region(self, region: RegionLike) -> bool:
         """Is every transformation of this region certified?
 
         Guarantee: True only if the certified set contains the whole region.
         """
+        if not hasattr(region, "shifts"):
+            raise InputError(
+                "the region",
+                repr(region),
+                "must be a Region",
+                "e.g. Region.parse('rotation<=10deg')",
+            )
         return all(self._covers_all(chunk) for chunk in region.shifts(self.space))
 
     def _covers_all(self, shifts: NDArray[np.float64]) -> bool:
@@ -172,7 +195,7 @@ class Certificate:
 
     def summary(self) -> str:
         """One line in the units people use; every figure is rounded to the safe side."""
-        odds = f"n = {self.counts.n:,}, alpha = {self.alpha:g}, p >= {format_down(self.p_lower, 4)}"
+        odds = f"n = {self.counts.n:,}, alpha = {self.alpha}, p >= {format_down(self.p_lower, 4)}"
         return f"{self.claim} ({odds})"
 
     @property

@@ -24,10 +24,27 @@ def check_whole(name: str, value: object, least: int) -> None:
         )
 
 
+def check_seed(name: str, value: object) -> None:
+    """A whole number that every random generator takes."""
+    check_whole(name, value, least=0)
+    if value >= 2**63:  # type: ignore[operator]
+        raise InputError(name, repr(value), "must be below 2**63", "e.g. 0")
+
+
+def check_size(size: object) -> None:
+    """Height and width of a picture in pixels."""
+    if not (isinstance(size, tuple) and len(size) == 2):
+        raise InputError(
+            "the size", repr(size), "must be (height, width) in pixels", "e.g. (28, 28)"
+        )
+    for name, value in zip(("the height", "the width"), size, strict=True):
+        check_whole(name, value, least=1)
+
+
 def check_alpha(alpha: float, below: float = 1.0) -> None:
     """A probability of failure strictly between 0 and `below`."""
     if not (is_real(alpha) and 0 < alpha < below):
-        raise InputError("alpha", alpha, f"must lie in (0, {below:g})", "e.g. 0.001")
+        raise InputError("alpha", repr(alpha), f"must lie in (0, {below:g})", "e.g. 0.001")
 
 
 def check_hits(hits: int, trials: int) -> None:

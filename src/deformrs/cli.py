@@ -62,7 +62,7 @@ def quickstart(out: Path, digits: int, epochs: int, n: int, alpha: float, seed: 
     console = Console(highlight=False)
     settings = Settings(out=out, digits=digits, epochs=epochs, n=n, alpha=alpha, seed=seed)
     tour = run(settings, console)
-    console.print(f"\nCertified accuracy of {digits} test digits, failure probability {alpha:g}:")
+    console.print(f"\nCertified accuracy of {digits} test digits, failure probability {alpha}:")
     for row in tour.rows:
         console.print(f"  any rotation up to {row.shown:>4}   {row.percent:>5} %")
     average = Unit.ANGLE.show_down(tour.average_radius, (28, 28))

@@ -25,6 +25,13 @@ class Configurable:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "name" not in cls.__dict__:
+            if hasattr(cls, "name"):
+                raise InputError(
+                    f"the name of {cls.__qualname__}",
+                    f"inherited ({cls.name!r})",
+                    "must be its own: configurations and regions know a class by its name",
+                    "set name in the class",
+                )
             return
         known = cls.registry.get(cls.name)
         # Running a notebook cell again defines the same class again: that is no conflict.
@@ -37,6 +44,24 @@ class Configurable:
             )
         cls.registry[cls.name] = cls
 
+    def check_registered(self) -> None:
+        """Raise unless the name of this object's class leads back to it."""
+        name = getattr(self, "name", None)
+        if self.registry.get(str(name)) is not type(self):
+            raise InputError(
+                f"the name of {type(self).__qualname__}",
+                repr(name),
+                "must be registered for this very class",
+                "set name in the class body",
+            )
+        if not dataclasses.is_dataclass(self):
+            raise InputError(
+                type(self).__qualname__,
+                "an ordinary class",
+                "must be a dataclass, to be compared and written down",
+                "put @dataclass(frozen=True) above it",
+            )
+
     def to_config(self) -> Config:
         """The object as plain values: its name and its fields."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
@@ -45,6 +70,10 @@ class Configurable:
     @classmethod
     def from_config(cls, config: Config) -> Self:
         """The object that `to_config` wrote down."""
+        if not isinstance(config, dict):
+            raise InputError(
+                "the configuration", repr(config), "must be a mapping", "e.g. {'name': 'rotation'}"
+            )
         values = dict(config)
         name = values.pop("name", None)
         if not isinstance(name, str) or name not in cls.registry:
@@ -57,7 +86,7 @@ class Configurable:
             )
         kind = cls.registry[name]
         if not issubclass(kind, cls):
-            raise InputError("the name", repr(name), f"must be {cls.name!r} here", "correct it")
+            raise InputError("the name", repr(name), f"must name a {cls.__name__}", "correct it")
         fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
         for key in values:
             if key not in fields:
@@ -71,6 +100,13 @@ class Configurable:
             if key not in values and field.default is dataclasses.MISSING:
                 raise InputError(f"the field {key!r} of {name}", "missing", "is needed", "add it")
         return kind.from_fields(values)
+
+    @classmethod
+    def list_from_config(cls, configs: ConfigValue) -> list[Self]:
+        """The objects of a list in a configuration."""
+        if not isinstance(configs, list):
+            raise InputError("the parts", repr(configs), "must be a list", "one entry a part")
+        return [cls.from_config(config) for config in configs]  # type: ignore[arg-type]
 
     @classmethod
     def from_fields(cls, values: Config) -> Self:

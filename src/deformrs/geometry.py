@@ -20,6 +20,50 @@ Padding = Literal["zeros", "border", "reflection"]
 """What is read outside the picture: black, the nearest pixel, or its mirror image."""
 
 
+def size_of(images: Tensor) -> Size:
+    """Height and width of pictures [..., h, w]."""
+    return images.shape[-2], images.shape[-1]
+
+
+def check_padding(padding: object) -> None:
+    """One of the names that `Padding` lists."""
+    if padding not in get_args(Padding):
+        raise InputError(
+            "padding", repr(padding), "must be one of " + ", ".join(get_args(Padding)), "choose one"
+        )
+
+
+def check_pictures(name: str, images: object, rank: int) -> None:
+    """Pictures as a model is trained on and certified with: rank 3 for one, 4 for several."""
+    if not isinstance(images, Tensor):
+        raise InputError(
+            name,
+            f"a {type(images).__name__}",
+            "must be a torch.Tensor, channels first, in [0, 1]",
+            "e.g. torch.from_numpy(array).permute(2, 0, 1) / 255",
+        )
+    if images.ndim != rank or images.numel() == 0:
+        shape = "C x H x W" if rank == 3 else "N x C x H x W"
+        raise InputError(
+            name,
+            f"of shape {tuple(images.shape)}",
+            f"must be non-empty, {shape}",
+            "image[None] adds a dimension, images[0] removes one",
+        )
+    if images.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        raise InputError(
+            name, f"of type {images.dtype}", "must be floating point", "image.float() / 255"
+        )
+    low, high = torch.aminmax(images.detach())
+    if not (low >= 0 and high <= 1):  # NaN fails both
+        raise InputError(
+            name,
+            "not a number somewhere" if images.isnan().any() else f"in [{low:g}, {high:g}]",
+            "must lie in [0, 1]",
+            "divide by 255, and leave normalisation to the model",
+        )
+
+
 def pixel_grid(size: Size, device: torch.device | str, dtype: torch.dtype) -> Tensor:
     """The centre of every pixel as (x, y): [h, w, 2]."""
     height, width = size
@@ -36,10 +80,7 @@ def read(images: Tensor, points: Tensor, padding: Padding) -> Tensor:
 
     Coordinates need more bits than pixel values, so the interpolation runs in float32 at least.
     """
-    if padding not in get_args(Padding):
-        raise InputError(
-            "padding", repr(padding), "must be one of " + ", ".join(get_args(Padding)), "choose one"
-        )
+    check_padding(padding)
     height, width = images.shape[-2:]
     working = torch.promote_types(torch.promote_types(images.dtype, points.dtype), torch.float32)
     points = points.to(working)
@@ -60,8 +101,7 @@ def warp(images: Tensor, field: Tensor, padding: Padding = "zeros") -> Tensor:
 
     Guarantee: a zero field gives the picture back to the last bits of float32.
     """
-    size = images.shape[-2], images.shape[-1]
-    grid = pixel_grid(size, field.device, field.dtype)
+    grid = pixel_grid(size_of(images), field.device, field.dtype)
     if images.ndim == 3:
         images = images.expand(len(field), *images.shape)
     return read(images, grid + field, padding)

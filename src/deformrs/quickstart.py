@@ -6,10 +6,15 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from rich.console import Console
+from torch import Tensor
 
 from deformrs import __version__
+from deformrs.checks import check_alpha, check_seed, check_whole
+from deformrs.config import Config
 from deformrs.data import load_digits
+from deformrs.data.digits import TEST
 from deformrs.deformations import Rotation
 from deformrs.errors import InputError
 from deformrs.models import SmallCNN
@@ -18,8 +23,8 @@ from deformrs.progress import step
 from deformrs.report.curve import draw_curve
 from deformrs.report.gallery import Exhibit, draw_gallery
 from deformrs.report.tables import Row, accuracy_rows, average_radius, markdown
-from deformrs.rounding import percent_down
-from deformrs.runs import Result, save_run, write_atomically
+from deformrs.rounding import format_down, percent_down
+from deformrs.runs import Result, Run, write_atomically
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.training import Step, train
 
@@ -39,6 +44,15 @@ class Settings:
     alpha: float = 1e-3
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        # Before training, not after it.
+        for name in ("digits", "epochs", "n", "n0"):
+            check_whole(name, getattr(self, name), least=1)
+        if self.digits > TEST:
+            raise InputError("digits", self.digits, f"must lie in [1, {TEST}]", f"e.g. {TEST}")
+        check_alpha(self.alpha)
+        check_seed("seed", self.seed)
+
 
 @dataclass(frozen=True)
 class Tour:
@@ -52,18 +66,47 @@ class Tour:
 def run(settings: Settings, console: Console) -> Tour:
     """Train, certify, and write certificates, curve, table and gallery into `settings.out`."""
     images, labels = load_digits("test")
-    if not 1 <= settings.digits <= len(images):
-        raise InputError(
-            "digits", settings.digits, f"must lie in [1, {len(images)}]", "there are no more"
-        )
     deformation = Rotation()
-    # A folder that cannot be written should say so before the work is done.
-    settings.out.mkdir(parents=True, exist_ok=True)
-    classifier = SmoothedClassifier(_trained(settings, console), deformation, NOISE, 10)
+    about: Config = {
+        "version": __version__,
+        "torch": str(torch.__version__),
+        "command": "quickstart",
+        "deformation": deformation.to_config(),
+        "epochs": settings.epochs,
+        "n": settings.n,
+        "n0": settings.n0,
+        "seed": settings.seed,
+    }
+    with Run.open(settings.out, NOISE, settings.alpha, "clopper_pearson", about) as run:
+        _certify(run, settings, images, labels, console)
+        results = run.results[: settings.digits]
 
-    results: list[Result] = []
+    files = {
+        name: settings.out / name
+        for name in ("certificates.jsonl", "table.md", "curve.png", "gallery.png")
+    }
+    write_atomically(files["table.md"], markdown(results, RADII))
+    draw_curve(results, files["curve.png"])
+    exhibits = [
+        Exhibit(images[result.index], result.certificate) for result in _one_of_each_class(results)
+    ]
+    if exhibits:
+        draw_gallery(exhibits, deformation, files["gallery.png"])
+    else:
+        files.pop("gallery.png").unlink(missing_ok=True)
+    return Tour(accuracy_rows(results, RADII), average_radius(results), files)
+
+
+def _certify(
+    run: Run, settings: Settings, images: Tensor, labels: Tensor, console: Console
+) -> None:
+    """Certify the digits that have no certificate yet, with a network trained for it."""
+    missing = [index for index in range(settings.digits) if index not in run.done]
+    if not missing:
+        return
+    classifier = SmoothedClassifier(_trained(settings, console), Rotation(), NOISE, 10)
     with step(console, "certifying digits", settings.digits) as advance:
-        for index in range(settings.digits):
+        for index in missing:
             certificate = classifier.certify(
                 images[index],
                 settings.n,
@@ -72,37 +115,9 @@ def run(settings: Settings, console: Console) -> Tour:
                 settings.seed,
                 index=index,
             )
-            results.append(Result(index, int(labels[index]), certificate))
-            held = sum(result.holds(RADII["30°"]) for result in results)
-            advance(index + 1, f"{percent_down(held, len(results))} % certified at 30°")
-
-    files = {
-        name: settings.out / name
-        for name in ("certificates.jsonl", "table.md", "curve.png", "gallery.png")
-    }
-    save_run(
-        settings.out,
-        {
-            "version": __version__,
-            "command": "quickstart",
-            "deformation": deformation.to_config(),
-            "epochs": settings.epochs,
-            "seed": settings.seed,
-        },
-        results,
-    )
-    write_atomically(files["table.md"], markdown(results, RADII))
-    draw_curve(results, files["curve.png"])
-    exhibits = _one_of_each_class(results)
-    if exhibits:
-        draw_gallery(
-            [Exhibit(images[result.index], result.certificate) for result in exhibits],
-            deformation,
-            files["gallery.png"],
-        )
-    else:
-        del files["gallery.png"]
-    return Tour(accuracy_rows(results, RADII), average_radius(results), files)
+            run.add(Result(index, int(labels[index]), certificate))
+            held = sum(result.holds(RADII["30°"]) for result in run.results)
+            advance(index + 1, f"{percent_down(held, len(run.results))} % certified at 30°")
 
 
 def _trained(settings: Settings, console: Console) -> SmallCNN:
@@ -112,7 +127,7 @@ def _trained(settings: Settings, console: Console) -> SmallCNN:
     with step(console, "training a network", batches) as advance:
 
         def show(now: Step) -> None:
-            share = f"{100 * now.accuracy:.1f} % right"
+            share = f"{format_down(100 * now.accuracy, 1)} % right"
             advance(now.done, f"loss {now.loss:.3f}, {share} under noise")
 
         train(

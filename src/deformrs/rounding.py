@@ -51,6 +51,16 @@ def array_up(
     return -array_down(-np.asarray(values, dtype=np.float64), relative)
 
 
+def complement_up(p: float) -> float:
+    """1 - p, rounded up (from one half on the subtraction is exact)."""
+    return 1 - p if p >= 0.5 else min(1.0, math.nextafter(1 - p, math.inf))
+
+
+def complement_down(p: float) -> float:
+    """1 - p, rounded down."""
+    return max(0.0, math.nextafter(1 - p, -math.inf))
+
+
 def format_down(value: float | Fraction, decimals: int) -> str:
     """`value` with that many decimals, exactly rounded towards minus infinity.
 

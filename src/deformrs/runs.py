@@ -1,22 +1,24 @@
 """The run folder: what was asked, and the counts that answer it. Needs no torch.
 
     config.json          what reproduces the run
-    certificates.jsonl   one line an image, class counts included
+    certificates.jsonl   one line an image, written as soon as it is certified
 
 Certificates are computed from the stored counts when they are read, so another alpha or another
-bound needs no new samples.
+bound needs no new samples. Each line names the configuration it belongs to: counts are never
+certified with noise that they were not drawn from.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from deformrs.certificate import Certificate, Counts
-from deformrs.config import Config
+from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError
 from deformrs.noise import NoiseLaw
 from deformrs.space import Block, Space
@@ -43,67 +45,130 @@ class Result:
         return self.correct and self.certificate.radius >= radius
 
 
-def save_run(folder: Path, config: Config, results: Iterable[Result]) -> None:
-    """Write a finished run. `config` says what else reproduces it, beyond what results know."""
-    results = list(results)
-    if not results:
-        raise InputError("the run", "empty", "must have results", "certify at least one image")
-    first = results[0].certificate
-    law, space = first.law, first.space
-    if not isinstance(law, NoiseLaw):
-        raise InputError("the noise", repr(law), "must be a NoiseLaw", "e.g. Uniform(0.5)")
-    known: Config = {
-        "noise": law.to_config(),
-        "space": {
-            "size": list(space.size),
-            "blocks": [
-                {"family": b.family, "dim": b.dim, "unit": b.unit.value, "period": b.period}
-                for b in space.blocks
-            ],
-        },
-        "alpha": first.alpha,
-        "method": first.method,
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / CONFIG, json.dumps(config | known, indent=2) + "\n")
-    lines = [json.dumps(_record(result)) + "\n" for result in results]
-    write_atomically(folder / CERTIFICATES, "".join(lines))
+class Run:
+    """A run folder open for writing. Made by `Run.open`, which also takes up an interrupted one.
+
+    >>> import tempfile
+    >>> from deformrs import Uniform
+    >>> with Run.open(Path(tempfile.mkdtemp()), Uniform(0.5), 0.001, "clopper_pearson", {}) as run:
+    ...     run.results
+    []
+    """
+
+    def __init__(self, folder: Path, config: Config) -> None:
+        self.folder = folder
+        self.config = config
+        self.results = read_results(folder, config)
+        self._file = (folder / CERTIFICATES).open("a")
+
+    @classmethod
+    def open(cls, folder: Path, law: NoiseLaw, alpha: float, method: str, about: Config) -> Self:
+        """Begin a run, or go on with the one in that folder if it asked for the very same.
+
+        `about` is what else reproduces the run: model, data, seed and so on.
+        """
+        asked: Config = about | {"noise": law.to_config(), "alpha": alpha, "method": method}
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / CONFIG).exists():
+            found = read_config(folder)
+            if found != asked:
+                raise InputError(
+                    f"the run in {folder}",
+                    f"another one ({_difference(found, asked)})",
+                    "cannot go on with other settings",
+                    "choose another folder, or remove this one",
+                )
+        else:
+            # Lines without a configuration cannot be trusted to belong to this one.
+            (folder / CERTIFICATES).unlink(missing_ok=True)
+            write_atomically(folder / CONFIG, json.dumps(asked, indent=2) + "\n")
+        _drop_unfinished_line(folder / CERTIFICATES)
+        return cls(folder, asked)
+
+    @property
+    def done(self) -> set[int]:
+        """The indices that have their certificate."""
+        return {result.index for result in self.results}
+
+    def add(self, result: Result) -> None:
+        """Guarantee: when this returns, the result is on the disk."""
+        c = result.certificate
+        made: Config = {"noise": _law(c).to_config(), "alpha": c.alpha, "method": c.method}
+        asked = {key: self.config[key] for key in made}
+        if made != asked:
+            raise InputError(
+                f"the certificate of image {result.index}",
+                f"made with other settings ({_difference(asked, made)})",
+                "must be made as the run's configuration says",
+                "open another run for it",
+            )
+        self._file.write(json.dumps(_to_record(result, _digest(self.config))) + "\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.results.append(result)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._file.close()
 
 
 def load_run(
     folder: Path, *, alpha: float | None = None, method: str | None = None
 ) -> list[Result]:
-    """The results of a run, certified anew from their counts."""
-    config = json.loads((folder / CONFIG).read_text())
-    law = NoiseLaw.from_config(config["noise"])
-    blocks = tuple(
-        Block(b["family"], b["dim"], Unit(b["unit"]), b["period"])
-        for b in config["space"]["blocks"]
-    )
-    height, width = config["space"]["size"]
-    space = Space(blocks, (height, width))
-    alpha = config["alpha"] if alpha is None else alpha
-    method = config["method"] if method is None else method
-    results = []
-    for line in (folder / CERTIFICATES).read_text().splitlines():
-        record = json.loads(line)
-        counts = Counts(tuple(record["selection"]), tuple(record["estimation"]))
-        certificate = law.certify(counts, space, alpha, method)
-        results.append(Result(record["index"], record["label"], certificate))
+    """The results of a run, certified anew from their counts.
+
+    Choose alpha and method before looking at what they give: the best of several bounds is not
+    one of level alpha.
+    """
+    return read_results(folder, read_config(folder), alpha, method)
+
+
+def read_config(folder: Path) -> Config:
+    """The configuration of the run in that folder."""
+    try:
+        config = json.loads((folder / CONFIG).read_text())
+    except FileNotFoundError:
+        raise InputError(
+            "the run folder", folder, f"must hold a {CONFIG}", "give the folder of a run"
+        ) from None
+    except ValueError as error:
+        raise _damaged(folder / CONFIG, error) from None
+    if not isinstance(config, dict) or not {"noise", "alpha", "method"} <= config.keys():
+        raise _damaged(folder / CONFIG, "noise, alpha and method are needed")
+    return config
+
+
+def read_results(
+    folder: Path, config: Config, alpha: float | None = None, method: str | None = None
+) -> list[Result]:
+    """The results in that folder, which must belong to that configuration."""
+    path = folder / CERTIFICATES
+    if not path.exists():
+        return []
+    law = NoiseLaw.from_config(config["noise"])  # type: ignore[arg-type]
+    alpha = alpha if alpha is not None else config["alpha"]  # type: ignore[assignment]
+    method = method if method is not None else config["method"]  # type: ignore[assignment]
+    results: list[Result] = []
+    seen: set[int] = set()
+    for number, line in enumerate(path.read_text().splitlines(keepends=True), start=1):
+        if not line.endswith("\n"):
+            break  # the run was stopped, or is at work, in the middle of this line
+        try:
+            record = json.loads(line)
+            counts = Counts(tuple(record["selection"]), tuple(record["estimation"]))
+            space = _to_space(record["space"])
+            index, label, run = int(record["index"]), int(record["label"]), record["run"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise _damaged(path, f"line {number}: {error!r}") from None
+        if run != _digest(config):
+            raise _damaged(path, f"line {number} belongs to another configuration")
+        if index in seen:
+            raise _damaged(path, f"line {number}: image {index} again")
+        seen.add(index)
+        results.append(Result(index, label, law.certify(counts, space, alpha, method)))  # type: ignore[arg-type]
     return results
-
-
-def _record(result: Result) -> Config:
-    certificate = result.certificate
-    return {
-        "index": result.index,
-        "label": result.label,
-        "prediction": certificate.prediction,
-        "radii": list(certificate.radii),
-        "p_lower": certificate.p_lower,
-        "selection": list(certificate.counts.selection),
-        "estimation": list(certificate.counts.estimation),
-    }
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -114,3 +179,57 @@ def write_atomically(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+def _to_record(result: Result, run: str) -> Config:
+    c = result.certificate
+    blocks: list[ConfigValue] = [
+        {"family": b.family, "dim": b.dim, "unit": b.unit.value, "period": b.period}
+        for b in c.space.blocks
+    ]
+    return {
+        "index": int(result.index),
+        "label": int(result.label),
+        "prediction": c.prediction,
+        "radii": list(c.radii),
+        "p_lower": c.p_lower,
+        "selection": list(c.counts.selection),
+        "estimation": list(c.counts.estimation),
+        "space": {"size": list(c.space.size), "blocks": blocks},
+        "run": run,
+    }
+
+
+def _to_space(record: dict[str, list[int]] | dict[str, list[dict[str, str]]]) -> Space:
+    height, width = record["size"]
+    blocks = tuple(Block(**{**block, "unit": Unit(block["unit"])}) for block in record["blocks"])  # type: ignore[dict-item, index, arg-type]
+    return Space(blocks, (int(height), int(width)))  # type: ignore[arg-type]
+
+
+def _law(certificate: Certificate) -> NoiseLaw:
+    law = certificate.law
+    if not isinstance(law, NoiseLaw):
+        raise InputError("the noise", repr(law), "must be a NoiseLaw", "e.g. Uniform(0.5)")
+    return law
+
+
+def _digest(config: Config) -> str:
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _difference(found: Config, asked: Config) -> str:
+    keys = [key for key in found | asked if found.get(key) != asked.get(key)]
+    return ", ".join(f"{key}: {found.get(key)} there, {asked.get(key)} here" for key in keys)
+
+
+def _drop_unfinished_line(path: Path) -> None:
+    """Cut off what a killed process left behind its last whole line."""
+    if path.exists():
+        whole = path.read_bytes().rpartition(b"\n")
+        os.truncate(path, len(whole[0]) + len(whole[1]))
+
+
+def _damaged(path: Path, error: object) -> InputError:
+    return InputError(
+        str(path), f"damaged ({error})", "must be as deformrs wrote it", "restore it, or run again"
+    )

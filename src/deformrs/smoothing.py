@@ -8,14 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from deformrs.certificate import Certificate, Counts
-from deformrs.checks import check_alpha, check_whole
+from deformrs.checks import check_alpha, check_seed, check_whole
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError, ModelError
-from deformrs.geometry import Padding, warp
+from deformrs.geometry import Padding, check_padding, check_pictures, size_of, warp
 from deformrs.noise import NoiseLaw
 from deformrs.randomness import Stage, noise_batches
-from deformrs.statistics import METHODS, sign_test
-from deformrs.units import Size
+from deformrs.statistics import check_method, sign_test
 
 
 class SmoothedClassifier:
@@ -48,19 +47,26 @@ class SmoothedClassifier:
         batch_size: int = 256,
         device: torch.device | str | None = None,
     ) -> None:
+        if not callable(model) or isinstance(model, type):
+            raise InputError(
+                "model", repr(model), "must map pictures to scores", "pass a module or a function"
+            )
         if not isinstance(deformation, Deformation):
-            raise InputError("deformation", deformation, "must be a Deformation", "e.g. Rotation()")
+            raise InputError("deformation", deformation, "must be one", "e.g. Rotation()")
         if not isinstance(noise, NoiseLaw):
             raise InputError("noise", noise, "must be a noise law", "e.g. Uniform(0.5)")
+        deformation.check_registered()
+        noise.check_registered()
         check_whole("num_classes", num_classes, least=2)
         check_whole("batch_size", batch_size, least=1)
+        check_padding(padding)
         self.model = model
         self.deformation = deformation
         self.noise = noise
         self.num_classes = num_classes
         self.padding = padding
         self.batch_size = batch_size
-        self.device = None if device is None else torch.device(device)
+        self.device = None if device is None else _as_device(device)
 
     def certify(
         self,
@@ -76,17 +82,17 @@ class SmoothedClassifier:
         """Certify the prediction for one picture.
 
         image: [c, h, w], floating point in [0, 1]. `n0` samples choose the class, `n` fresh ones
-        bound its probability. `index` is the picture's number in its data set: pictures with
-        different numbers get independent noise. `method` is a name from `deformrs.statistics`.
+        bound its probability. `index` is the picture's number in its data set, so that different
+        pictures get different noise. `method` is a name from `deformrs.statistics`, to be chosen
+        before the counts are seen.
 
         Guarantee: the certificate is false with probability at most alpha.
         """
         check_alpha(alpha)
-        if method not in METHODS:
-            raise InputError("method", repr(method), "must be a known bound", ", ".join(METHODS))
+        check_method(method)
         selection = self.count(image, n0, Stage.SELECT, seed=seed, index=index)
         estimation = self.count(image, n, Stage.ESTIMATE, seed=seed, index=index)
-        space = self.deformation.space(_size(image))
+        space = self.deformation.space(size_of(image))
         return self.noise.certify(Counts(selection, estimation), space, float(alpha), method)
 
     def predict(
@@ -126,19 +132,19 @@ class SmoothedClassifier:
 
         The counts stay on the device until the end, and memory does not grow with n.
         """
-        _check_image(image)
-        check_whole("n" if stage != Stage.SELECT else "n0", n, least=1)
-        check_whole("seed", seed, least=0)
-        check_whole("index", index, least=0)
-        _check_evaluating(self.model)
-        size = _size(image)
+        check_pictures("image", image, rank=3)
+        check_whole("n0" if stage == Stage.SELECT else "n", n, least=1)
+        check_seed("seed", seed)
+        check_seed("index", index)
+        check_evaluating(self.model)
+        size = size_of(image)
         space = self.deformation.space(size)
         self.noise.check(space)
         device = self.device or _device_of(self.model, image)
-        image = image.to(device)
-        centre = None
+        image = image.detach().to(device)
+        centre = torch.zeros(1, 1, device=device)
         if shift is not None:
-            centre = torch.tensor(space.shifts(shift), dtype=torch.float32, device=device)
+            centre = torch.tensor(space.reduced(space.as_shift(shift)), device=device).float()
 
         counts = torch.zeros(self.num_classes, dtype=torch.int64, device=device)
         undefined = torch.zeros((), dtype=torch.bool, device=device)
@@ -146,25 +152,35 @@ class SmoothedClassifier:
             self.noise, space, n, self.batch_size, device, seed=seed, index=index, stage=stage
         )
         for params in batches:
-            if centre is not None:
-                params = params + centre
-            pictures = warp(image, self.deformation.field(params, size), self.padding)
-            scores = self._scores(pictures)
-            undefined |= scores.isnan().any()
-            answers = scores.argmax(dim=1)
+            field = self.deformation.field(params + centre, size)
+            scores = self._scores(warp(image, field, self.padding))
+            best, answers = scores.max(dim=1)
+            undefined |= ~best.isfinite().all()  # the largest of a row with NaN is NaN
             counts.scatter_add_(0, answers, torch.ones_like(answers))
         # The one look at the results: asking after every batch would make the device wait.
         if undefined:
             raise ModelError(
                 "a score of the model",
-                "NaN",
+                "NaN or infinite",
                 "must be a number",
                 "check the weights, the precision and the input range",
             )
         return tuple(counts.tolist())
 
     def _scores(self, pictures: Tensor) -> Tensor:
-        scores: object = self.model(pictures)
+        try:
+            scores: object = self.model(pictures)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, TypeError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+            raise ModelError(
+                "the model's answer",
+                f"an error ({reason})",
+                f"must be scores for {pictures.dtype} pictures of shape {tuple(pictures.shape)} "
+                f"on {pictures.device}",
+                "give the image the precision, channels and size that the model wants",
+            ) from error
         wanted = (len(pictures), self.num_classes)
         if not isinstance(scores, Tensor):
             got = f"a {type(scores).__name__}"
@@ -180,44 +196,29 @@ class SmoothedClassifier:
         )
 
 
-def _size(image: Tensor) -> Size:
-    return image.shape[-2], image.shape[-1]
+def check_evaluating(model: Callable[[Tensor], Tensor]) -> None:
+    """Raise for a module in training mode, also behind a bound method.
 
-
-def _check_image(image: Tensor) -> None:
-    if not isinstance(image, Tensor):
-        raise InputError(
-            "image", f"a {type(image).__name__}", "must be a torch.Tensor", "use torch.as_tensor"
-        )
-    if image.ndim != 3 or image.numel() == 0:
-        raise InputError(
-            "image",
-            f"of shape {tuple(image.shape)}",
-            "must be one non-empty picture, C x H x W",
-            "pass pictures one at a time, image[None] for a single channel",
-        )
-    if not image.is_floating_point():
-        raise InputError(
-            "image", f"of type {image.dtype}", "must be floating point", "image.float() / 255"
-        )
-    low, high = torch.aminmax(image)
-    if not (low >= 0 and high <= 1):  # NaN fails both
-        raise InputError(
-            "image",
-            "not a number somewhere" if image.isnan().any() else f"in [{low:g}, {high:g}]",
-            "must lie in [0, 1]",
-            "divide by 255, and leave normalisation to the model",
-        )
-
-
-def _check_evaluating(model: Callable[[Tensor], Tensor]) -> None:
-    if isinstance(model, nn.Module) and any(module.training for module in model.modules()):
+    What a function does inside cannot be seen: there the caller must see to it.
+    """
+    module = getattr(model, "__self__", model)
+    if isinstance(module, nn.Module) and any(part.training for part in module.modules()):
         raise ModelError(
             "the model",
             "in training mode",
             "must be fixed: dropout and batch statistics would change it from sample to sample",
             "call model.eval()",
         )
+
+
+def _as_device(device: torch.device | str) -> torch.device:
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            "device", repr(device), f"cannot be used here ({reason})", "e.g. 'cpu'"
+        ) from error
 
 
 def _device_of(model: Callable[[Tensor], Tensor], image: Tensor) -> torch.device:

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from deformrs.checks import check_size, check_whole, is_real
 from deformrs.errors import InputError
 from deformrs.units import Size, Unit
 
@@ -25,6 +26,13 @@ class Block:
     unit: Unit
     period: float | None = None
 
+    def __post_init__(self) -> None:
+        check_whole(f"the number of parameters of {self.family}", self.dim, least=1)
+        if self.period is not None and not (is_real(self.period) and self.period > 0):
+            raise InputError(
+                f"the period of {self.family}", self.period, "must be positive", "None for none"
+            )
+
 
 @dataclass(frozen=True)
 class Space:
@@ -32,6 +40,9 @@ class Space:
 
     blocks: tuple[Block, ...]
     size: Size
+
+    def __post_init__(self) -> None:
+        check_size(self.size)
 
     @cached_property
     def dim(self) -> int:
@@ -56,20 +67,32 @@ class Space:
         """The space of one block, the others at rest."""
         return Space((self.blocks[index],), self.size)
 
-    def shifts(self, shifts: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
-        """Check shifts of shape [d] or [k, d] and return them as [k, d]."""
-        array = np.atleast_2d(np.asarray(shifts, dtype=np.float64))
-        if array.ndim != 2 or array.shape[1] != self.dim:
+    def as_shift(self, shift: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
+        """Check one shift, [d], and return it as a row: [1, d]."""
+        try:
+            array = np.asarray(shift, dtype=np.float64)
+        except (TypeError, ValueError, RuntimeError):
+            raise InputError(
+                "the shift", repr(shift), "must be numbers", "e.g. [0.1], one for each parameter"
+            ) from None
+        if array.shape != (self.dim,):
             raise InputError(
                 "the shift",
-                f"of shape {np.shape(shifts)}",
+                f"of shape {array.shape}",
                 f"must have {self.dim} parameter(s)",
                 "one number for each of "
                 + " + ".join(f"{b.family} ({b.dim})" for b in self.blocks),
             )
         if not np.isfinite(array).all():
             raise InputError("the shift", "not finite", "must be finite", "remove NaN and infinity")
-        return array
+        return array[None]
+
+    def reduced(self, shifts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The same shifts with periodic entries brought to [-period/2, period/2]: [k, d]."""
+        periods = np.where(np.isfinite(self.periods), self.periods, 1.0)
+        turns = np.where(np.isfinite(self.periods), np.round(shifts / periods), 0.0)
+        reduced: NDArray[np.float64] = shifts - turns * periods
+        return reduced
 
     def lengths(self, shifts: NDArray[np.float64]) -> NDArray[np.float64]:
         """Guarantee: no entry is below the true |shift|, periodic ones by their shortest way round.

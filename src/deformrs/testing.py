@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from typing import get_args
 
 import numpy as np
@@ -30,13 +31,14 @@ _SCIPY_MODES = {"zeros": "grid-constant", "border": "nearest", "reflection": "re
 def check_deformation(deformation: Deformation, seed: int = 0) -> None:
     """Raise AssertionError, saying what is wrong, unless the family keeps all its promises."""
     generator = torch.Generator().manual_seed(seed)
+    deformation.check_registered()
     _check_configuration(deformation)
     for size in SIZES:
         image = torch.rand(2, *size, generator=generator)
         params = _STRENGTH * torch.randn(3, deformation.dim(size), generator=generator)
+        _check_field(deformation, params, size)
         _check_space(deformation, params, size)
         _check_identity(deformation, image)
-        _check_field(deformation, params, size)
         _check_pictures(deformation, image, params)
         _check_precisions(deformation, image, params)
 
@@ -57,11 +59,6 @@ def _check_configuration(deformation: Deformation) -> None:
         hash(deformation) == hash(Deformation.from_config(written)),
         deformation,
         "equal deformations have equal hashes (use a frozen dataclass)",
-    )
-    _expect(
-        Deformation.registry[deformation.name] is type(deformation),
-        deformation,
-        "its name is registered",
     )
 
 
@@ -84,8 +81,10 @@ def _check_space(deformation: Deformation, params: Tensor, size: Size) -> None:
 def _check_identity(deformation: Deformation, image: Tensor) -> None:
     size = image.shape[-2], image.shape[-1]
     zeros = torch.zeros(1, deformation.dim(size))
-    for padding in get_args(Padding):
-        difference = (deformation.apply(image, zeros, padding)[0] - image).abs().max()
+    for padding, dtype in product(
+        get_args(Padding), (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+    ):
+        difference = (deformation.apply(image, zeros.to(dtype), padding)[0] - image).abs().max()
         _expect(
             difference <= 1e-5,
             deformation,
@@ -96,6 +95,11 @@ def _check_identity(deformation: Deformation, image: Tensor) -> None:
 def _check_field(deformation: Deformation, params: Tensor, size: Size) -> None:
     field = deformation.field(params, size)
     _expect(field.isfinite().all(), deformation, "the field is finite")
+    _expect(
+        torch.equal(field, deformation.field(params, size)),
+        deformation,
+        "equal parameters give equal fields: no randomness",
+    )
     alone = torch.cat([deformation.field(row[None], size) for row in params])
     _expect(
         torch.allclose(field, alone, atol=1e-6), deformation, "samples do not influence each other"
@@ -108,6 +112,13 @@ def _check_field(deformation: Deformation, params: Tensor, size: Size) -> None:
             deformation,
             "displacement at the pixels is the field",
         )
+    _expect(
+        torch.allclose(
+            deformation.displacement(params, points.flip(1, 2), size), field.flip(1, 2), atol=1e-5
+        ),
+        deformation,
+        "displacement follows the points it is asked at",
+    )
 
 
 def _check_pictures(deformation: Deformation, image: Tensor, params: Tensor) -> None:

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from deformrs.checks import check_seed, check_whole
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError, ModelError
-from deformrs.geometry import Padding, warp
+from deformrs.geometry import Padding, check_pictures, size_of, warp
 from deformrs.noise import NoiseLaw
 
 
@@ -44,14 +45,18 @@ def train(
     Parameters are drawn from the very law that certifies. One-cycle SGD with Nesterov momentum.
     The model is left in evaluation mode.
     """
-    if len(images) != len(labels) or len(images) == 0:
+    check_pictures("the training images", images, rank=4)
+    check_whole("epochs", epochs, least=1)
+    check_whole("batch_size", batch_size, least=1)
+    check_seed("seed", seed)
+    if labels.shape != (len(images),) or labels.dtype != torch.int64:
         raise InputError(
-            "the training set",
-            f"{len(images)} images and {len(labels)} labels",
-            "must have a label for every image",
-            "match them",
+            "the labels",
+            f"{labels.dtype} of shape {tuple(labels.shape)}",
+            f"must be whole numbers, one for each of {len(images)} images",
+            "labels.long()",
         )
-    size = images.shape[-2], images.shape[-1]
+    size = size_of(images)
     space = deformation.space(size)
     noise.check(space)
     generator = torch.Generator(images.device).manual_seed(seed)

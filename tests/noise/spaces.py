@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deformrs.certificate import Bound
+from deformrs.rounding import complement_up
 from deformrs.space import Block, Space
-from deformrs.statistics.bounds import complement
 from deformrs.units import Unit
 
 Floats = NDArray[np.float64]
@@ -26,7 +26,7 @@ def space_of(*blocks: Block) -> Space:
 
 def decided(lower: float) -> Bound:
     """p_B = 1 - p_A."""
-    return Bound(lower, complement(lower))
+    return Bound(lower, complement_up(lower))
 
 
 BARELY = decided(math.nextafter(0.5, 1))

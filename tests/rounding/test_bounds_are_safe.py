@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from deformrs.noise.distance import complement_down
+from deformrs.rounding import complement_down, complement_up
 from deformrs.statistics import (
     anytime_lower,
     anytime_upper,
@@ -21,7 +21,6 @@ from deformrs.statistics import (
     clopper_pearson_upper,
     sign_test,
 )
-from deformrs.statistics.bounds import complement
 from exact import (
     HP,
     high,
@@ -149,5 +148,5 @@ def test_guarantee_anytime_upper_never_falls_below_the_exact_bound(
 def test_complements_round_in_the_direction_of_their_names(p: float) -> None:
     """1,000 inputs."""
     exact = 1 - Fraction(p)
-    assert exact <= Fraction(complement(p)) <= exact + Fraction(1, 2**52)
+    assert exact <= Fraction(complement_up(p)) <= exact + Fraction(1, 2**52)
     assert exact - Fraction(1, 2**52) <= Fraction(complement_down(p)) <= exact

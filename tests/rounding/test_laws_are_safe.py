@@ -17,8 +17,8 @@ import pytest
 from deformrs.certificate import Bound
 from deformrs.noise import Gaussian, Independent, NoiseLaw, Uniform
 from deformrs.noise.distance import gaussian_margin
+from deformrs.rounding import complement_up
 from deformrs.space import Block, Space
-from deformrs.statistics.bounds import complement
 from deformrs.units import Unit
 from exact import (
     HP,
@@ -117,10 +117,10 @@ def random_bound(rng: np.random.Generator) -> Bound:
     style = rng.integers(4)
     if style == 0:
         lower = float(0.5 + 10 ** rng.uniform(-12, -0.31))
-        return Bound(lower, complement(lower))
+        return Bound(lower, complement_up(lower))
     if style == 1:
         lower = float(1 - 10 ** rng.uniform(-9, -0.31))
-        return Bound(lower, complement(lower))
+        return Bound(lower, complement_up(lower))
     lower = float(rng.uniform(0.02, 0.999))
     return Bound(lower, float(rng.uniform(0, min(lower, 1 - lower))))
 
@@ -129,7 +129,7 @@ def plain_bound(rng: np.random.Generator) -> Bound:
     """Neither a near tie nor near certainty: where the rounding must also cost next to nothing."""
     while True:
         lower = float(rng.uniform(0.05, 0.999))
-        upper = complement(lower) if rng.random() < 0.5 else float(rng.uniform(0.002, lower))
+        upper = complement_up(lower) if rng.random() < 0.5 else float(rng.uniform(0.002, lower))
         if lower - upper > 1e-3 and lower + upper <= 1:
             return Bound(lower, upper)
 
@@ -259,7 +259,7 @@ def test_angles_are_covered_only_where_the_exact_inequality_holds(
         threshold = min(angle, 2 * lam, TURN - 2 * lam) / lam
         margin = around(float(rng.choice([threshold, (TURN - 2 * lam) / lam])), rng)
         lower = min(1 - 1e-12, 0.5 + margin / 2)
-        bound = Bound(lower, complement(lower))
+        bound = Bound(lower, complement_up(lower))
         law = Uniform(lam)
         shifts = np.array([[angle], [-angle], [angle + int(rng.integers(-3, 4)) * TURN]])
         scale = np.array([lam])

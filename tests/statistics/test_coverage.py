@@ -21,8 +21,8 @@ import pytest
 from scipy.stats import binomtest, norm
 
 from deformrs.certificate import Bound, Counts
+from deformrs.rounding import complement_up
 from deformrs.statistics import bound, clopper_pearson_lower
-from deformrs.statistics.bounds import complement
 
 Certifier = Callable[[Counts, float], Bound]
 
@@ -130,13 +130,13 @@ def wald(counts: Counts, alpha: float) -> Bound:
     share = counts.hits / counts.n
     deviation = math.sqrt(share * (1 - share) / counts.n)
     lower = max(0.0, share - float(norm.isf(alpha)) * deviation)
-    return Bound(lower, complement(lower))
+    return Bound(lower, complement_up(lower))
 
 
 def shared_samples(counts: Counts, alpha: float) -> Bound:
     """Selects the class on the very samples that then bound its probability."""
     lower = clopper_pearson_lower(max(counts.estimation), counts.n, alpha)
-    return Bound(lower, complement(lower))
+    return Bound(lower, complement_up(lower))
 
 
 def no_correction_for_classes(counts: Counts, alpha: float) -> Bound:

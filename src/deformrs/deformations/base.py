@@ -8,9 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from deformrs.checks import check_size
 from deformrs.config import Configurable
 from deformrs.errors import InputError
-from deformrs.geometry import Padding, pixel_grid, warp
+from deformrs.geometry import Padding, pixel_grid, size_of, warp
 from deformrs.space import Block, Space
 from deformrs.units import Size, Unit
 
@@ -48,10 +49,19 @@ class Deformation(Configurable, ABC):
 
     def space(self, size: Size) -> Space:
         """The parameter space on images of that size."""
+        check_size(size)
         return Space(self.blocks(size), size)
 
     def field(self, params: Tensor, size: Size) -> Tensor:
         """v at every pixel. params: [n, d] -> [n, h, w, 2]"""
+        check_size(size)
+        if not (isinstance(params, Tensor) and params.is_floating_point()):
+            raise InputError(
+                "params",
+                f"a {type(params).__name__}",
+                "must be a floating-point torch.Tensor",
+                "torch.tensor([[0.1]])",
+            )
         if params.ndim != 2 or params.shape[1] != self.dim(size):
             raise InputError(
                 "params",
@@ -59,6 +69,8 @@ class Deformation(Configurable, ABC):
                 f"must have shape (n, {self.dim(size)}) for {self!r} on {size[0]}x{size[1]} pixels",
                 "one row of parameters for each picture wanted",
             )
+        # Coordinates need float32, whatever the precision of the pictures.
+        params = params.to(torch.promote_types(params.dtype, torch.float32))
         # Families of other authors are not trusted to return what they should.
         field = self._on_pixels(params, size)
         if field.shape != (len(params), *size, 2):
@@ -76,26 +88,27 @@ class Deformation(Configurable, ABC):
         image: [c, h, w] under every row of params, or [n, c, h, w] with a row each;
         params: [n, d] -> [n, c, h, w]
         """
-        if image.ndim not in (3, 4) or not image.is_floating_point() or image.numel() == 0:
+        if not isinstance(image, Tensor) or image.ndim not in (3, 4) or image.numel() == 0:
+            given = tuple(image.shape) if isinstance(image, Tensor) else type(image).__name__
             raise InputError(
                 "image",
-                f"{image.dtype} of shape {tuple(image.shape)}",
-                "must be floating point, non-empty, c x h x w or n x c x h x w",
-                "convert it, e.g. image.float() / 255",
+                given,
+                "must be a non-empty torch.Tensor, c x h x w or n x c x h x w",
+                "e.g. torch.from_numpy(array).permute(2, 0, 1) / 255",
             )
-        if image.ndim == 4 and params.ndim == 2 and len(image) != len(params):
+        if not image.is_floating_point():
+            raise InputError("image", image.dtype, "must be floating point", "image.float() / 255")
+        field = self.field(params, size_of(image))
+        if not field.isfinite().all():
+            raise InputError("params", "not finite", "must be finite", "remove NaN and infinity")
+        if image.ndim == 4 and len(image) != len(params):
             raise InputError(
                 "params",
                 f"{len(params)} rows",
-                f"must have {len(image)}, one a picture",
+                f"must be {len(image)}, one a picture",
                 "match them",
             )
-        if not (params.is_floating_point() and torch.isfinite(params).all()):
-            raise InputError(
-                "params", "not finite", "must be finite floating point", "remove NaN and infinity"
-            )
-        size = image.shape[-2], image.shape[-1]
-        return warp(image, self.field(params, size), padding)
+        return warp(image, field, padding)
 
     def _on_pixels(self, params: Tensor, size: Size) -> Tensor:
         points = pixel_grid(size, params.device, params.dtype)

@@ -46,7 +46,7 @@ class Compose(Deformation):
 
     @classmethod
     def from_fields(cls, values: Config) -> Self:
-        return cls(*(Deformation.from_config(part) for part in values["parts"]))  # type: ignore[arg-type, union-attr]
+        return cls(*Deformation.list_from_config(values["parts"]))
 
     @classmethod
     def examples(cls) -> tuple[Compose, ...]:

@@ -35,6 +35,7 @@ class DCT(Deformation):
 
     def __post_init__(self) -> None:
         check_whole("k of DCT", self.k, least=1)
+        object.__setattr__(self, "k", int(self.k))
         if self.basis not in get_args(Basis):
             raise InputError(
                 "basis of DCT", repr(self.basis), "must be 'dct' or 'cosine'", "choose one"

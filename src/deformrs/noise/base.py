@@ -47,7 +47,7 @@ class NoiseLaw(Configurable, ABC):
     def radii(self, bound: Bound, space: Space) -> tuple[float, ...]:
         """Guarantee: every shift of one block alone, of at most that block's norm, is covered.
 
-        The largest such numbers, rounded down.
+        The largest such numbers, rounded down (less, for a block of several periodic parameters).
         """
 
     @classmethod

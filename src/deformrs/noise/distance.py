@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from deformrs.certificate import Bound
-from deformrs.rounding import array_down, array_up, round_down
+from deformrs.rounding import array_down, array_up, complement_down, round_down
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,6 @@ def _sum(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     sums: NDArray[np.float64] = np.ascontiguousarray(values).sum(axis=1)
     return sums
-
-
-def complement_down(p: float) -> float:
-    """1 - p, rounded down."""
-    return max(0.0, math.nextafter(1 - p, -math.inf))
 
 
 def gaussian_margin(bound: Bound) -> float:

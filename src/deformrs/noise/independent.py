@@ -52,7 +52,7 @@ class Independent(NoiseLaw):
 
     @classmethod
     def from_fields(cls, values: Config) -> Self:
-        return cls(*(NoiseLaw.from_config(law) for law in values["laws"]))  # type: ignore[arg-type, union-attr]
+        return cls(*NoiseLaw.list_from_config(values["laws"]))  # type: ignore[arg-type]
 
     @classmethod
     def examples(cls) -> tuple[Independent, ...]:

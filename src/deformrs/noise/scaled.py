@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
 
 Scale = float | tuple[float, ...]
 
+SMALLEST = 1e-5
+"""The least scale: pixel coordinates of order one are good to 1e-7."""
+
 
 @dataclass(frozen=True)
 class ScaledLaw(NoiseLaw):
@@ -29,17 +31,17 @@ class ScaledLaw(NoiseLaw):
     scale: Scale
 
     def __post_init__(self) -> None:
-        given = self.scale if isinstance(self.scale, Sequence) else (self.scale,)
-        for value in given or (0.0,):
-            if not (is_real(value) and value > 0):
-                raise InputError(
-                    f"the scale of {type(self).__name__}",
-                    self.scale,
-                    "must be positive and finite, one number or one for each parameter",
-                    "e.g. 0.1",
-                )
-        values = tuple(map(float, given))
-        object.__setattr__(self, "scale", values if given is self.scale else values[0])
+        several = isinstance(self.scale, tuple | list | np.ndarray)
+        values: list[float] = list(self.scale) if several else [self.scale]  # type: ignore[arg-type, list-item]
+        if not values or not all(is_real(value) and value >= SMALLEST for value in values):
+            raise InputError(
+                f"the scale of {type(self).__name__}",
+                repr(self.scale),
+                f"must be positive and at least {SMALLEST:g}, one number or one for each parameter",
+                "smaller noise would drown in the float32 of pixel coordinates; e.g. 0.1",
+            )
+        scales = tuple(map(float, values))
+        object.__setattr__(self, "scale", scales if several else scales[0])
 
     @abstractmethod
     def standard_draws(self, n: int, dim: int, generator: torch.Generator) -> torch.Tensor:
@@ -80,10 +82,12 @@ class ScaledLaw(NoiseLaw):
     def sample(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
         import torch
 
-        draws = self.standard_draws(n, space.dim, generator)
+        draws = self.standard_draws(n, space.dim, generator).double()
+        # In float32 the scale itself would be rounded: one error in all draws, and not the law
+        # that is certified.
         if isinstance(self.scale, float):
-            return draws * self.scale
-        return draws * torch.tensor(self.scale, device=draws.device)
+            return (draws * self.scale).float()
+        return (draws * torch.tensor(self.scale, dtype=draws.dtype, device=draws.device)).float()
 
     def radii(self, bound: Bound, space: Space) -> tuple[float, ...]:
         return tuple(

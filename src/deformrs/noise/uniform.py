@@ -60,7 +60,9 @@ class Uniform(ScaledLaw):
 
     def distance(self, shifts: NDArray[np.float64], space: Space) -> Distance:
         widths = 2 * self.scales(space)
-        reach = np.minimum(widths, space.periods - widths)
+        # The float 2π falls short of the circle, so a gap is a little wider than it seems.
+        gaps = np.where(space.periods > widths, space.periods * (1 + 2.0**-51) - widths, 0.0)
+        reach = np.minimum(widths, gaps)
         lost = array_up(np.minimum(space.lengths(shifts), reach) / widths)
         # Zero stays zero, so that a full circle loses nothing at any angle.
         lost = np.where((shifts == 0) | (reach == 0), 0.0, np.minimum(lost, 1.0))

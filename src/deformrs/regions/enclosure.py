@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from deformrs.checks import check_whole
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.regions.factors import Factor, Points
 from deformrs.regions.text import parse_factors
@@ -90,22 +91,21 @@ class Region(Enclosed):
         families = tuple(block.family for block in space.blocks)
         if families == ("affine",):
             for maps in self.maps(space):
-                yield maps[:, :2, [0, 1, 2]].reshape(-1, 6)[:, [0, 1, 3, 4, 2, 5]]
+                yield _outwards(maps[:, :2].reshape(-1, 6)[:, [0, 1, 3, 4, 2, 5]])
         elif families == ("vector_field",):
             yield from Patch(self, (0, space.size[0]), (0, space.size[1])).shifts(space)
         else:
             yield from self._own_parameters(space, families)
 
     def maps(self, space: Space) -> Iterator[Points]:
-        """3x3 displacements M - 1 that enclose the region: chunks of [k, 3, 3]."""
+        """M - 1 for 3x3 maps M that enclose the region, not yet rounded: chunks of [k, 3, 3]."""
         corners = self._corners(space)
         sets = [factor.matrices(space.size, corners) for factor in self.factors]
         for first in sets[0]:
             product = first[None]
             for matrices in sets[1:]:
                 product = (product[:, None] @ matrices[None]).reshape(-1, 3, 3)
-            moved = product - np.eye(3)
-            yield moved + np.copysign(_MATRIX_ERROR, moved)
+            yield product - np.eye(3)
 
     def _own_parameters(self, space: Space, families: tuple[str, ...]) -> Iterator[Points]:
         """The region in the parameters of a family, or of a composition in the same order."""
@@ -132,6 +132,13 @@ class Region(Enclosed):
         """How finely curves can be enclosed so that the work stays bounded."""
         curves = sum(factor.curved for factor in self.factors)
         straight = 2 ** (len(self.factors) - curves)
+        if straight * 6**curves > _MOST_SHIFTS:
+            raise InputError(
+                "a region",
+                f"of {len(self.factors)} factors",
+                "has too many corners to enclose",
+                "merge factors of the same kind",
+            )
         affordable = min(_MOST_SHIFTS, _BUDGET // max(space.dim, 1)) / straight
         return int(np.clip(affordable ** (1 / max(curves, 1)) - 2, 6, _MOST_CORNERS))
 
@@ -146,6 +153,19 @@ class Patch(Enclosed):
     region: Region
     rows: tuple[int, int]
     cols: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.region, Region):
+            raise InputError(
+                "the region of a patch", repr(self.region), "must be a Region", "Region.parse(...)"
+            )
+        for name, ends in (("rows", self.rows), ("cols", self.cols)):
+            if not (isinstance(ends, tuple) and len(ends) == 2):
+                raise InputError(
+                    f"{name} of the patch", ends, "must be (first, end)", "e.g. (4, 12)"
+                )
+            for end in ends:
+                check_whole(f"{name} of the patch", end, least=0)
 
     def shifts(self, space: Space) -> Iterator[Points]:
         families = tuple(block.family for block in space.blocks)
@@ -164,7 +184,7 @@ class Patch(Enclosed):
             for start in range(0, len(maps), step):
                 few = maps[start : start + step, :2]
                 fields = np.zeros((len(few), *space.size, 2))
-                fields[:, inside] = np.einsum("kvc,pc->kpv", few, points)
+                fields[:, inside] = _outwards(np.einsum("kvc,pc->kpv", few, points))
                 yield fields.reshape(len(few), -1)
 
     def _points(self, size: Size) -> Points:
@@ -183,3 +203,8 @@ class Patch(Enclosed):
         x = (np.arange(*self.cols) + 0.5 - sum(self.cols) / 2) / unit
         grid = np.stack(np.meshgrid(x, y, indexing="xy"), axis=-1).reshape(-1, 2)
         return np.concatenate([grid, np.ones((len(grid), 1))], axis=1)
+
+
+def _outwards(shifts: Points) -> Points:
+    """Entries moved away from zero by more than they can be wrong, which covers no less."""
+    return shifts + np.copysign(_MATRIX_ERROR, shifts)

@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from deformrs.checks import is_real
 from deformrs.errors import InputError
 from deformrs.rounding import round_up
 from deformrs.units import Size, unit_px
@@ -106,7 +107,7 @@ class Shift(Factor):
 
     def __post_init__(self) -> None:
         given = [value for value in (self.length, self.px) if value is not None]
-        if len(given) != 1 or not (math.isfinite(given[0]) and given[0] >= 0):
+        if len(given) != 1 or not (is_real(given[0]) and 0 <= given[0] < 1e9):
             raise InputError(
                 "the shift",
                 f"length={self.length}, px={self.px}",
@@ -150,5 +151,5 @@ def _furthest(low: float, high: float) -> float:
 
 
 def _check_range(name: str, low: float, high: float) -> None:
-    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+    if not (is_real(low) and is_real(high) and low <= high):
         raise InputError(name, f"{low} to {high}", "must be a finite range", "low before high")

@@ -24,6 +24,8 @@ _ITEM = re.compile(r"\s*(\w+)\s*(<=|=)\s*([^,]+?)\s*")
 
 def parse_factors(text: str) -> tuple[Factor, ...]:
     """The factors of a region, in the order written."""
+    if not isinstance(text, str):
+        raise InputError("the region", repr(text), "must be text", "e.g. 'rotation<=10deg'")
     return tuple(_factor(item) for item in text.split(","))
 
 
@@ -57,9 +59,10 @@ def _build(family: str, sign: str, ends: list[str]) -> Factor:
     if family == "translation":
         if sign == "=":
             raise InputError("a shift", "a range", "is limited by its length", "e.g. shift<=4px")
-        in_px = ends[0].rstrip().endswith("px")
-        value = parse_quantity(ends[0].replace("px", ""), Unit.LENGTH)
-        return Shift(px=value) if in_px else Shift(length=value)
+        # Pixels stay pixels until the size of the picture is known.
+        if ends[0].endswith("px"):
+            return Shift(px=parse_quantity(ends[0].removesuffix("px"), Unit.COEFFICIENT))
+        return Shift(length=parse_quantity(ends[0], Unit.LENGTH))
     unit = Unit.ANGLE if family == "rotation" else Unit.FRACTION
     values = [parse_quantity(end, unit) for end in ends]
     # A limit is a distance from the identity: 0 for angles and shears, 1 for zooms.

@@ -8,12 +8,15 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from deformrs.report.figures import save_figure
+from deformrs.report.tables import check_results
 from deformrs.runs import Result
 
 
 def draw_curve(results: Sequence[Result], path: Path) -> None:
     """The share of pictures that are right and certified at each radius, as a step curve."""
-    space = results[0].certificate.space
+    first = check_results(results)
+    space = first.space
     block = space.blocks[0]
     factor = block.unit.factor(space.size)
     radii = sorted(result.certificate.radius * factor for result in results if result.correct)
@@ -27,10 +30,10 @@ def draw_curve(results: Sequence[Result], path: Path) -> None:
         xlabel=f"{block.family.replace('_', ' ')} radius ({block.unit.words})",
         ylabel="certified accuracy",
         ylim=(0, 1.02),
-        title=f"{len(results)} pictures, {results[0].certificate.law.describe(space)}",
+        title=f"{len(results)} pictures, {first.law.describe(space)}, alpha = {first.alpha}",
     )
     axes.set_xlim(left=0)
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=150)
+    save_figure(figure, path, dpi=150)

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deformrs.certificate import Certificate
+from deformrs.checks import check_whole
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError
-from deformrs.geometry import Padding
+from deformrs.geometry import Padding, check_pictures, size_of
+from deformrs.report.figures import save_figure
 
 
 @dataclass(frozen=True)
@@ -60,15 +62,27 @@ def draw_gallery(
     padding: Padding = "zeros",
 ) -> None:
     """A row for each exhibit: deformations from all over its certified set."""
+    check_whole("the number of exhibits", len(exhibits), least=1)
+    check_whole("columns", columns, least=1)
     figure = Figure(figsize=(columns, 1.3 * len(exhibits)), layout="constrained")
     bands = figure.subfigures(len(exhibits), 1, squeeze=False)[:, 0]
     for band, exhibit in zip(bands, exhibits, strict=True):
+        check_pictures("the picture", exhibit.image, rank=3)
+        if size_of(exhibit.image) != exhibit.certificate.space.size:
+            raise InputError(
+                "the picture",
+                f"of size {size_of(exhibit.image)}",
+                f"must be the one certified, of size {exhibit.certificate.space.size}",
+                "match pictures and certificates",
+            )
         shifts = certified_shifts(exhibit.certificate, columns)
         params = torch.from_numpy(shifts)
         pictures = deformation.apply(exhibit.image.cpu(), params, padding)
         band.suptitle(exhibit.certificate.claim, x=0.01, ha="left", fontsize=9)
-        for axes, picture in zip(band.subplots(1, columns), pictures, strict=True):
-            pixels = picture.float().permute(1, 2, 0).numpy()
-            axes.imshow(pixels, cmap="gray" if pixels.shape[2] == 1 else None, vmin=0, vmax=1)
+        frames = band.subplots(1, columns, squeeze=False)[0]
+        for axes, picture in zip(frames, pictures, strict=True):
+            shown = picture if len(picture) == 3 else picture.mean(dim=0, keepdim=True)
+            pixels = shown.float().permute(1, 2, 0).numpy()
+            axes.imshow(pixels, cmap="gray" if len(shown) == 1 else None, vmin=0, vmax=1)
             axes.set_axis_off()
-    figure.savefig(path, dpi=130)
+    save_figure(figure, path, dpi=130)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from deformrs.certificate import Certificate
 from deformrs.errors import InputError
 from deformrs.rounding import percent_down, round_down
 from deformrs.runs import Result
@@ -25,10 +26,16 @@ class Row:
         return percent_down(self.certified, self.total)
 
 
-def accuracy_rows(results: Sequence[Result], radii: dict[str, float]) -> list[Row]:
-    """One row for every radius, given by how it is shown: {"10°": math.radians(10)}."""
+def check_results(results: Sequence[Result]) -> Certificate:
+    """The first certificate: what all results of a run share can be read off it."""
     if not results:
         raise InputError("the results", "empty", "must have at least one", "certify some pictures")
+    return results[0].certificate
+
+
+def accuracy_rows(results: Sequence[Result], radii: dict[str, float]) -> list[Row]:
+    """One row for every radius, given by how it is shown: {"10°": math.radians(10)}."""
+    check_results(results)
     return [
         Row(shown, radius, sum(result.holds(radius) for result in results), len(results))
         for shown, radius in radii.items()
@@ -37,13 +44,14 @@ def accuracy_rows(results: Sequence[Result], radii: dict[str, float]) -> list[Ro
 
 def average_radius(results: Sequence[Result]) -> float:
     """The mean over all pictures of the radius, 0 where the prediction is wrong or abstains."""
+    check_results(results)
     total = math.fsum(result.certificate.radius for result in results if result.correct)
     return max(0.0, round_down(total / len(results)))
 
 
 def markdown(results: Sequence[Result], radii: dict[str, float]) -> str:
     """The table people paste into their notes."""
-    first = results[0].certificate
+    first = check_results(results)
     family = first.space.blocks[0].family.replace("_", " ")
     lines = [f"| {family} up to | certified accuracy |", "|---|---|"]
     lines += [f"| {row.shown} | {row.percent} % |" for row in accuracy_rows(results, radii)]
@@ -53,6 +61,6 @@ def markdown(results: Sequence[Result], radii: dict[str, float]) -> str:
         "",
         f"Average certified radius: {mean}. Abstained on {abstained} of {len(results)} pictures.",
         f"Noise: {first.law.describe(first.space)}. n0 = {first.counts.n0:,}, "
-        f"n = {first.counts.n:,}, alpha = {first.alpha:g} per picture.",
+        f"n = {first.counts.n:,}, alpha = {first.alpha} per picture.",
     ]
     return "\n".join(lines) + "\n"

@@ -23,10 +23,15 @@ METHODS: dict[str, Callable[[Counts, float], Bound]] = {
 """The ways to bound the candidate's probability, by the name a configuration gives them."""
 
 
+def check_method(method: object) -> None:
+    """A name of `METHODS`."""
+    if method not in tuple(METHODS):
+        raise InputError("method", repr(method), "must be a known bound", ", ".join(METHODS))
+
+
 def bound(counts: Counts, alpha: float, method: str = "clopper_pearson") -> Bound:
     """Guarantee: both sides of the bound hold together with probability at least 1 - alpha."""
-    if method not in METHODS:
-        raise InputError("method", repr(method), "must be a known bound", ", ".join(METHODS))
+    check_method(method)
     if not (counts.n0 and counts.n):
         raise InputError(
             "the number of samples",
@@ -42,6 +47,7 @@ __all__ = [
     "anytime_lower",
     "anytime_upper",
     "bound",
+    "check_method",
     "clopper_pearson_lower",
     "clopper_pearson_upper",
     "sign_test",

@@ -5,25 +5,23 @@ Derivations: docs/theory.md, section 3.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
-from scipy.special import betainc, betaincc, betainccinv, betaincinv
+from scipy.special import betainc, betaincc
 
 from deformrs.certificate import Bound, Counts
 from deformrs.checks import check_alpha, check_hits
+from deformrs.rounding import complement_up
 from deformrs.statistics.search import last_safe
 
-# SciPy's inverse beta function is good to 600 units in the last place (1.3e-13), either way, but
-# for a few arguments (a parameter of exactly 1000, tiny results) it is far off. The forward
-# function is reliable, so it has the last word.
+# The bound is found by bisecting the binomial tail. SciPy's inverse of it would be faster, but is
+# wrong for some arguments (a parameter of exactly 1000, tiny results), to the point of being
+# unsound. The tail itself is good to 1e-12 or so, which this outweighs.
 _SAFETY = 1e-11
 
 
 def clopper_pearson_lower(hits: int, trials: int, alpha: float) -> float:
     """Guarantee: the result exceeds the true probability with probability at most alpha.
 
-    The p that solves P(Bin(trials, p) >= hits) = alpha, rounded down.
+    The p that solves P(Bin(trials, p) >= hits) = alpha, rounded down; 0 where there is none.
 
     >>> f"{clopper_pearson_lower(100, 100, 0.001):.6f}"  # 0.001 ** (1 / 100)
     '0.933254'
@@ -32,35 +30,27 @@ def clopper_pearson_lower(hits: int, trials: int, alpha: float) -> float:
     check_hits(hits, trials)
     if hits == 0:
         return 0.0
-    a, b = hits, trials - hits + 1
-    return _safe_end(lambda p: betainc(a, b, p) <= alpha, betaincinv(a, b, alpha), rim=0.0)
+    p = last_safe(lambda p: betainc(hits, trials - hits + 1, p) <= alpha, safe=0.0, unsafe=1.0)
+    return p * (1 - _SAFETY)
 
 
 def clopper_pearson_upper(hits: int, trials: int, alpha: float) -> float:
     """Guarantee: the result falls below the true probability with probability at most alpha.
 
-    The p that solves P(Bin(trials, p) <= hits) = alpha, rounded up.
+    The p that solves P(Bin(trials, p) <= hits) = alpha, rounded up; 1 where there is none.
     """
     check_alpha(alpha)
     check_hits(hits, trials)
     if hits == trials:
         return 1.0
-    a, b = hits + 1, trials - hits
-    return _safe_end(lambda p: betaincc(a, b, p) <= alpha, betainccinv(a, b, alpha), rim=1.0)
-
-
-def _safe_end(is_safe: Callable[[float], bool], guess: float, rim: float) -> float:
-    """The end of the safe range that begins at `rim`, 0 or 1: the guess, if it proves right."""
-    outwards, inwards = (1 - _SAFETY, 1 + _SAFETY) if rim == 0 else (1 + _SAFETY, 1 - _SAFETY)
-    safe, unsafe = float(guess) * outwards, float(guess) * inwards
-    believed = 0 < safe < 1 and 0 < unsafe < 1 and is_safe(safe) and not is_safe(unsafe)
-    return safe if believed else min(1.0, last_safe(is_safe, rim, 1 - rim) * outwards)
+    p = last_safe(lambda p: betaincc(hits + 1, trials - hits, p) <= alpha, safe=1.0, unsafe=0.0)
+    return min(1.0, p * (1 + _SAFETY))
 
 
 def clopper_pearson(counts: Counts, alpha: float) -> Bound:
     """The paper's bound: p_A from below at level alpha, p_B = 1 - p_A."""
     lower = clopper_pearson_lower(counts.hits, counts.n, alpha)
-    return Bound(lower, complement(lower))
+    return Bound(lower, complement_up(lower))
 
 
 def bonferroni(counts: Counts, alpha: float) -> Bound:
@@ -75,9 +65,4 @@ def bonferroni(counts: Counts, alpha: float) -> Bound:
     others = [k for c, k in enumerate(counts.estimation) if c != counts.candidate]
     # The bound grows with the count, so the runner-up's is the largest of all.
     upper = clopper_pearson_upper(max(others), counts.n, share)
-    return Bound(lower, min(upper, complement(lower)))
-
-
-def complement(lower: float) -> float:
-    """1 - lower, rounded up (the subtraction is exact from one half on)."""
-    return 1 - lower if lower >= 0.5 else min(1.0, math.nextafter(1 - lower, math.inf))
+    return Bound(lower, min(upper, complement_up(lower)))

@@ -11,7 +11,7 @@ from scipy.special import betaincc, betaln
 
 from deformrs.certificate import Bound, Counts
 from deformrs.checks import check_alpha, check_hits
-from deformrs.statistics.bounds import complement
+from deformrs.rounding import complement_up
 from deformrs.statistics.search import last_safe
 
 # Jeffreys' prior: as good near 0 and 1, where most answers lie, as in the middle. The proof that
@@ -61,10 +61,10 @@ def anytime_upper(hits: int, trials: int, alpha: float) -> float:
     """Guarantee: over an endless run, the probability that the result ever falls below the truth,
     at any number of trials, is at most alpha."""
     check_hits(hits, trials)
-    return complement(anytime_lower(trials - hits, trials, alpha))
+    return complement_up(anytime_lower(trials - hits, trials, alpha))
 
 
 def anytime(counts: Counts, alpha: float) -> Bound:
     """The any-time valid counterpart of `clopper_pearson`: p_B = 1 - p_A."""
     lower = anytime_lower(counts.hits, counts.n, alpha)
-    return Bound(lower, complement(lower))
+    return Bound(lower, complement_up(lower))

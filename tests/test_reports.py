@@ -1,4 +1,4 @@
-"""Run folders, tables, curves and galleries."""
+"""Tables, curves and galleries."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from PIL import Image
 
 from deformrs import (
@@ -25,9 +26,10 @@ from deformrs import (
 )
 from deformrs.errors import InputError
 from deformrs.report.curve import draw_curve
+from deformrs.report.figures import save_figure
 from deformrs.report.gallery import Exhibit, certified_shifts, draw_gallery
 from deformrs.report.tables import accuracy_rows, average_radius, markdown
-from deformrs.runs import Result, load_run, save_run, write_atomically
+from deformrs.runs import Result
 
 
 def result(
@@ -66,48 +68,9 @@ def test_table_says_how_it_was_made() -> None:
 
 
 def test_no_results_no_table() -> None:
-    with pytest.raises(InputError, match="at least one"):
-        accuracy_rows([], {})
-
-
-@pytest.mark.parametrize(
-    ("deformation", "law"),
-    [
-        (Rotation(), Uniform(math.pi)),
-        (Translation(), Gaussian((0.2, 0.4))),
-        (
-            Compose(Rotation(), Scaling(), Translation()),
-            Independent(Uniform(1.0), Uniform(0.3), Gaussian(0.2)),
-        ),
-    ],
-)
-def test_a_run_comes_back_as_it_was(
-    tmp_path: Path, deformation: Deformation, law: NoiseLaw
-) -> None:
-    results = [result(k, k % 2, 600 + 50 * k, deformation, law) for k in range(6)]
-    save_run(tmp_path / "a", {"seed": 0}, results)
-    assert load_run(tmp_path / "a") == results
-    assert load_run(tmp_path / "a", alpha=0.01) != results
-
-
-def test_an_empty_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="at least one image"):
-        save_run(tmp_path, {}, [])
-
-
-def test_guarantee_files_are_whole_or_untouched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "table.md"
-    write_atomically(path, "old")
-
-    def pull_the_disk(descriptor: int) -> None:
-        raise OSError("no space left")
-
-    monkeypatch.setattr("os.fsync", pull_the_disk)
-    with pytest.raises(OSError, match="no space left"):
-        write_atomically(path, "new")
-    assert path.read_text() == "old"
+    for make in (average_radius, lambda r: accuracy_rows(r, {}), lambda r: markdown(r, {})):
+        with pytest.raises(InputError, match="at least one"):
+            make([])
 
 
 @pytest.mark.parametrize(
@@ -131,6 +94,40 @@ def test_guarantee_gallery_shows_certified_shifts_only(
     draw_gallery([Exhibit(image, shown)] * 2, deformation, tmp_path / "g.png", columns=4)
     with Image.open(tmp_path / "g.png") as picture:
         assert picture.width > picture.height
+
+
+def test_the_gallery_reads_beyond_the_edge_as_it_is_told(tmp_path: Path) -> None:
+    shown = result(0, 1, 900, Translation(), Gaussian(0.5)).certificate
+    image = torch.ones(1, 28, 28)
+    for padding in ("zeros", "border"):
+        path = tmp_path / f"{padding}.png"
+        draw_gallery([Exhibit(image, shown)], Translation(), path, padding=padding)
+    assert (tmp_path / "zeros.png").read_bytes() != (tmp_path / "border.png").read_bytes()
+
+
+def test_a_gallery_of_nothing_or_of_another_picture_is_refused(tmp_path: Path) -> None:
+    shown = result(0, 1, 900).certificate
+    with pytest.raises(InputError, match="exhibits is 0"):
+        draw_gallery([], Rotation(), tmp_path / "g.png")
+    with pytest.raises(InputError, match=r"of size \(20, 20\)"):
+        draw_gallery([Exhibit(torch.zeros(1, 20, 20), shown)], Rotation(), tmp_path / "g.png")
+
+
+def test_guarantee_save_figure_leaves_whole_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "c.png"
+    draw_curve(RESULTS, path)
+    before = path.read_bytes()
+
+    def pull_the_disk(figure: Figure, file: Path, **options: object) -> None:
+        file.write_bytes(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Figure, "savefig", pull_the_disk)
+    with pytest.raises(OSError, match="no space left"):
+        save_figure(Figure(), path)
+    assert path.read_bytes() == before
 
 
 def test_an_abstaining_certificate_has_no_gallery() -> None:

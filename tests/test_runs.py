@@ -1,0 +1,213 @@
+"""Run folders: written line by line, taken up again, never mixed."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deformrs import (
+    Compose,
+    Counts,
+    Deformation,
+    Gaussian,
+    Independent,
+    NoiseLaw,
+    Region,
+    Rotation,
+    Scaling,
+    Translation,
+    Uniform,
+    VectorField,
+)
+from deformrs.errors import InputError
+from deformrs.runs import CERTIFICATES, CONFIG, Result, Run, load_run, write_atomically
+
+ALPHA, METHOD = 0.001, "clopper_pearson"
+
+
+def results(
+    law: NoiseLaw, deformation: Deformation, size: tuple[int, int] = (28, 28)
+) -> list[Result]:
+    return [
+        Result(
+            k,
+            k % 2,
+            law.certify(
+                Counts((0, 100), (400 - 50 * k, 600 + 50 * k)), deformation.space(size), ALPHA
+            ),
+        )
+        for k in range(6)
+    ]
+
+
+def write(folder: Path, some: list[Result], law: NoiseLaw) -> None:
+    with Run.open(folder, law, ALPHA, METHOD, {"seed": 0}) as run:
+        for result in some:
+            if result.index not in run.done:
+                run.add(result)
+
+
+CASES: list[tuple[Deformation, NoiseLaw]] = [
+    (Rotation(), Uniform(math.pi)),
+    (Translation(), Gaussian((0.2, 0.4))),
+    (VectorField(), Gaussian(0.2)),
+    (
+        Compose(Rotation(), Scaling(), Translation()),
+        Independent(Uniform(1.0), Uniform(0.3), Gaussian(0.2)),
+    ),
+]
+
+
+@pytest.mark.parametrize(("deformation", "law"), CASES)
+def test_a_run_comes_back_as_it_was(
+    tmp_path: Path, deformation: Deformation, law: NoiseLaw
+) -> None:
+    some = results(law, deformation)
+    write(tmp_path, some, law)
+    assert load_run(tmp_path) == some
+    again = load_run(tmp_path, alpha=0.01, method="anytime")
+    assert [r.certificate.alpha for r in again] == [0.01] * 6
+    assert [r.certificate.method for r in again] == ["anytime"] * 6
+    assert again[5].certificate == law.certify(
+        some[5].certificate.counts, deformation.space((28, 28)), 0.01, "anytime"
+    )
+
+
+@pytest.mark.parametrize("stop", [0, 1, 40, 100])
+def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path: Path, stop: int) -> None:
+    """Killed after three results and `stop` bytes of the fourth."""
+    law, some = Uniform(1.0), results(Uniform(1.0), Rotation())
+    write(tmp_path / "whole", some, law)
+    write(tmp_path / "cut", some[:3], law)
+    whole = (tmp_path / "whole" / CERTIFICATES).read_bytes()
+    torn = tmp_path / "cut" / CERTIFICATES
+    torn.write_bytes(whole[: len(torn.read_bytes()) + stop])
+    assert load_run(tmp_path / "cut") == some[:3]
+    write(tmp_path / "cut", some, law)
+    assert torn.read_bytes() == whole
+
+
+def test_guarantee_add_has_the_result_on_disk_when_it_returns(tmp_path: Path) -> None:
+    some = results(Uniform(1.0), Rotation())
+    with Run.open(tmp_path, Uniform(1.0), ALPHA, METHOD, {}) as run:
+        for count, result in enumerate(some, start=1):
+            run.add(result)
+            assert load_run(tmp_path) == some[:count]
+
+
+def test_pictures_of_different_sizes_keep_their_own(tmp_path: Path) -> None:
+    """Eight pixels are another length on a smaller picture."""
+    law = Gaussian(0.3)
+    big, small = (results(law, Translation(), size)[5] for size in ((64, 64), (16, 16)))
+    write(tmp_path, [big, Result(6, 1, small.certificate)], law)
+    region = Region.parse("shift<=5px")
+    assert [r.certificate.covers_region(region) for r in load_run(tmp_path)] == [True, False]
+
+
+def test_a_run_is_of_one_law_one_alpha_and_one_method(tmp_path: Path) -> None:
+    counts, space = Counts((0, 100), (10, 990)), Rotation().space((28, 28))
+    with Run.open(tmp_path, Uniform(1.0), ALPHA, METHOD, {}) as run:
+        for other in (
+            Uniform(0.1).certify(counts, space, ALPHA),
+            Uniform(1.0).certify(counts, space, 0.2),
+            Uniform(1.0).certify(counts, space, ALPHA, "anytime"),
+        ):
+            with pytest.raises(InputError, match="image 0 is made with other settings"):
+                run.add(Result(0, 1, other))
+    assert load_run(tmp_path) == []
+
+
+def test_other_settings_are_refused_with_the_difference(tmp_path: Path) -> None:
+    write(tmp_path, results(Uniform(1.0), Rotation()), Uniform(1.0))
+    with pytest.raises(InputError, match="seed: 0 there, 1 here.*choose another folder"):
+        Run.open(tmp_path, Uniform(1.0), ALPHA, METHOD, {"seed": 1})
+    with pytest.raises(InputError, match="alpha: 0.001 there, 0.01 here"):
+        Run.open(tmp_path, Uniform(1.0), 0.01, METHOD, {"seed": 0})
+    assert len(load_run(tmp_path)) == 6
+
+
+def test_counts_are_never_read_under_another_law(tmp_path: Path) -> None:
+    """A configuration that was exchanged, by hand or by a crash, is noticed."""
+    write(tmp_path, results(Uniform(0.1), Rotation()), Uniform(0.1))
+    config = json.loads((tmp_path / CONFIG).read_text())
+    config["noise"]["scale"] = 1.5
+    (tmp_path / CONFIG).write_text(json.dumps(config))
+    with pytest.raises(InputError, match="belongs to another configuration"):
+        load_run(tmp_path)
+    (tmp_path / CONFIG).unlink()
+    with Run.open(tmp_path, Uniform(1.5), ALPHA, METHOD, {}) as run:
+        assert run.results == [], "lines without their configuration are not taken up"
+
+
+def test_numbers_of_numpy_are_written_too(tmp_path: Path) -> None:
+    law = Uniform(1.0)
+    (first, *_) = results(law, Rotation())
+    write(tmp_path, [Result(np.int64(0), np.int64(1), first.certificate)], law)  # type: ignore[arg-type]
+    assert load_run(tmp_path) == [Result(0, 1, first.certificate)]
+
+
+GOOD = (
+    """{"index": 0, "label": 1, "selection": [0, 9], "estimation": [1, 9], "space": 0, "run": ""}"""
+)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "garbage",
+        "[]",
+        "{}",
+        "\x00",
+        GOOD,
+        GOOD.replace("[0, 9]", "[0, -9]"),
+        GOOD.replace("1", "'"),
+    ],
+)
+def test_damaged_lines_are_named(tmp_path: Path, line: str) -> None:
+    law = Uniform(1.0)
+    write(tmp_path, results(law, Rotation())[:2], law)
+    with (tmp_path / CERTIFICATES).open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(InputError, match=r"certificates.jsonl is damaged \(line 3"):
+        load_run(tmp_path)
+
+
+def test_a_picture_has_one_line(tmp_path: Path) -> None:
+    law = Uniform(1.0)
+    write(tmp_path, results(law, Rotation())[:2], law)
+    path = tmp_path / CERTIFICATES
+    path.write_text(path.read_text() + path.read_text().splitlines(keepends=True)[0])
+    with pytest.raises(InputError, match="line 3: image 0 again"):
+        load_run(tmp_path)
+
+
+@pytest.mark.parametrize("config", ["", "[]", "{}", '{"noise": {}}', "\x00"])
+def test_a_damaged_configuration_is_named(tmp_path: Path, config: str) -> None:
+    (tmp_path / CONFIG).write_text(config)
+    with pytest.raises(InputError, match="config.json is damaged"):
+        load_run(tmp_path)
+
+
+def test_a_folder_without_a_run(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="must hold a config.json"):
+        load_run(tmp_path / "nowhere")
+
+
+def test_guarantee_write_atomically_leaves_whole_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "table.md"
+    write_atomically(path, "old")
+
+    def pull_the_disk(descriptor: int) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("os.fsync", pull_the_disk)
+    with pytest.raises(OSError, match="no space left"):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
