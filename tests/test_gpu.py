@@ -80,7 +80,7 @@ def test_counting_does_not_wait_for_the_device() -> None:
             g.count(image, n, Stage.ESTIMATE)
             torch.cuda.set_sync_debug_mode("default")
         waits.append(sum("synchroniz" in str(warning.message) for warning in caught))
-    assert waits[0] == waits[1] > 0
+    assert 0 < waits[1] <= waits[0] < 10
 
 
 def test_memory_is_flat_in_n() -> None:
