@@ -19,7 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "checks": {"errors"},
     "rounding": set(),
     "units": {"errors", "rounding"},
-    "space": {"errors", "units"},
+    "space": {"errors", "checks", "units"},
     "config": {"errors"},
     "certificate": BASE,
     "statistics": BASE | {"certificate"},

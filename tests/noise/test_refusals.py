@@ -33,7 +33,7 @@ def test_scales_are_positive_and_finite(kind: type[Uniform] | type[Gaussian], sc
     with pytest.raises(InputError) as caught:
         kind(scale)
     message = refusal(caught)
-    assert message.startswith(f"the scale of {kind.__name__} is {scale}; it must ")
+    assert message.startswith(f"the scale of {kind.__name__} is {scale!r}; it must ")
     assert message.endswith("e.g. 0.1")
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from scipy.special import betainc
 
 from deformrs.checks import check_hits
-from deformrs.rounding import round_up
+from deformrs.rounding import SLACK, round_up
 
-# SciPy's beta function loses digits as counts grow: 5e-13 at 10^6.
-_ERROR = 2.0**-30
+# SciPy's beta function loses digits as counts grow: 1.4e-12 at 10^6.
+_ERROR_PER_SAMPLE = 2.0**-57
 
 # Below this the beta function underflows on the way to its result.
 _TINY = 1e-290
@@ -28,4 +28,4 @@ def sign_test(first: int, second: int) -> float:
     larger, total = max(first, second), first + second
     check_hits(larger, total)
     tail = float(betainc(larger, total - larger + 1, 0.5))
-    return min(1.0, max(_TINY, round_up(2 * tail, _ERROR)))
+    return min(1.0, max(_TINY, round_up(2 * tail, SLACK + _ERROR_PER_SAMPLE * total)))
