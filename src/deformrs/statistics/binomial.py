@@ -10,8 +10,8 @@ from deformrs.rounding import SLACK, round_up
 # SciPy's beta function loses digits as counts grow: 1.4e-12 at 10^6.
 _ERROR_PER_SAMPLE = 2.0**-57
 
-# Below this the beta function underflows on the way to its result.
-_TINY = 1e-290
+# Far below, the beta function underflows on the way to its result and returns 0.
+_TINY = 1e-100
 
 
 def sign_test(first: int, second: int) -> float:
