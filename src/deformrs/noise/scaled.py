@@ -80,14 +80,12 @@ class ScaledLaw(NoiseLaw):
         return f"{self.name} noise of scale {', '.join(dict.fromkeys(shown))}"
 
     def sample(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
-        import torch
-
-        draws = self.standard_draws(n, space.dim, generator).double()
         # In float32 the scale itself would be rounded: one error in all draws, and not the law
         # that is certified.
+        draws = self.standard_draws(n, space.dim, generator).double()
         if isinstance(self.scale, float):
-            return (draws * self.scale).float()
-        return (draws * torch.tensor(self.scale, dtype=draws.dtype, device=draws.device)).float()
+            return draws.mul_(self.scale).float()
+        return draws.mul_(draws.new_tensor(self.scale)).float()
 
     def radii(self, bound: Bound, space: Space) -> tuple[float, ...]:
         return tuple(
