@@ -320,7 +320,7 @@ def test_guarantee_shifts_enclose_each_parameter_in_spite_of_rounding() -> None:
     generator = np.random.default_rng(3)
     with mpmath.workdps(60):
         for _ in range(500):
-            theta, alpha = float(generator.uniform(-3, 3)), float(generator.uniform(0.5, 2))
+            theta, alpha = float(generator.uniform(-3, 3)), float(10 ** generator.uniform(-1, 3))
             cos, sin = mpmath.cos(theta), mpmath.sin(theta)
             region = Region(Rotate(theta, theta), Zoom(alpha, alpha))
             largest = np.abs(np.concatenate(list(region.shifts(AFFINE)))).max(axis=0)

@@ -6,6 +6,7 @@ If a certificate covers every enclosing shift, it covers the whole set: docs/the
 from __future__ import annotations
 
 import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ _BUDGET = 2**25
 _MOST_SHIFTS = 2**17
 _MOST_CORNERS = 512
 
-# Above the error of multiplying a handful of 3x3 matrices whose entries are of order one.
+# Times the product of the matrices' norms: above the error of multiplying a dozen 3x3 matrices,
+# whose own entries are good to a few units in the last place.
 _MATRIX_ERROR = 1e-14
 
 
@@ -90,22 +92,26 @@ class Region(Enclosed):
     def shifts(self, space: Space) -> Iterator[Points]:
         families = tuple(block.family for block in space.blocks)
         if families == ("affine",):
-            for maps in self.maps(space):
-                yield _outwards(maps[:, :2].reshape(-1, 6)[:, [0, 1, 3, 4, 2, 5]])
+            for maps, error in self.maps(space):
+                yield _outwards(maps[:, :2].reshape(-1, 6)[:, [0, 1, 3, 4, 2, 5]], error)
         elif families == ("vector_field",):
             yield from Patch(self, (0, space.size[0]), (0, space.size[1])).shifts(space)
         else:
             yield from self._own_parameters(space, families)
 
-    def maps(self, space: Space) -> Iterator[Points]:
-        """M - 1 for 3x3 maps M that enclose the region, not yet rounded: chunks of [k, 3, 3]."""
+    def maps(self, space: Space) -> Iterator[tuple[Points, float]]:
+        """M - 1 for 3x3 maps M that enclose the region, chunks of [k, 3, 3], and the error that
+        rounding may have left in any entry."""
         corners = self._corners(space)
         sets = [factor.matrices(space.size, corners) for factor in self.factors]
+        error = _MATRIX_ERROR * math.prod(
+            float(np.linalg.norm(matrices, axis=(1, 2)).max()) for matrices in sets
+        )
         for first in sets[0]:
             product = first[None]
             for matrices in sets[1:]:
                 product = (product[:, None] @ matrices[None]).reshape(-1, 3, 3)
-            yield product - np.eye(3)
+            yield product - np.eye(3), error
 
     def _own_parameters(self, space: Space, families: tuple[str, ...]) -> Iterator[Points]:
         """The region in the parameters of a family, or of a composition in the same order."""
@@ -180,11 +186,13 @@ class Patch(Enclosed):
         inside = np.zeros(space.size, dtype=bool)
         inside[slice(*self.rows), slice(*self.cols)] = True
         step = max(1, _CHUNK // space.dim)
-        for maps in self.region.maps(space):
+        reach = float(np.abs(points).sum(axis=1).max())
+        for maps, error in self.region.maps(space):
             for start in range(0, len(maps), step):
                 few = maps[start : start + step, :2]
                 fields = np.zeros((len(few), *space.size, 2))
-                fields[:, inside] = _outwards(np.einsum("kvc,pc->kpv", few, points))
+                moved = np.einsum("kvc,pc->kpv", few, points)
+                fields[:, inside] = _outwards(moved, 2 * error * reach)
                 yield fields.reshape(len(few), -1)
 
     def _points(self, size: Size) -> Points:
@@ -205,6 +213,6 @@ class Patch(Enclosed):
         return np.concatenate([grid, np.ones((len(grid), 1))], axis=1)
 
 
-def _outwards(shifts: Points) -> Points:
-    """Entries moved away from zero by more than they can be wrong, which covers no less."""
-    return shifts + np.copysign(_MATRIX_ERROR, shifts)
+def _outwards(shifts: Points, error: float) -> Points:
+    """Entries moved away from zero by as much as they can be wrong, which covers no less."""
+    return shifts + np.copysign(error, shifts)
