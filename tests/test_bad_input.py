@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -21,14 +20,7 @@ from deformrs import (
 )
 from deformrs.errors import InputError, ModelError
 from deformrs.models import SmallCNN
-
-IMAGE = torch.rand(1, 12, 12, generator=torch.Generator().manual_seed(1))
-Model = Callable[[Tensor], Tensor]
-
-
-def smoothed(model: Model | None = None, batch_size: int = 64) -> SmoothedClassifier:
-    model = SmallCNN(num_classes=5, width=4, seed=3).eval() if model is None else model
-    return SmoothedClassifier(model, Rotation(), Uniform(2.0), 5, batch_size=batch_size)
+from smoothed import IMAGE, Model, smoothed
 
 
 def nan_model(pictures: Tensor) -> Tensor:

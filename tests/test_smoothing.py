@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -25,14 +24,7 @@ from deformrs import (
 )
 from deformrs.models import SmallCNN
 from deformrs.randomness import BLOCK, Stage, block_seed, noise_batches
-
-IMAGE = torch.rand(1, 12, 12, generator=torch.Generator().manual_seed(1))
-Model = Callable[[Tensor], Tensor]
-
-
-def smoothed(model: Model | None = None, batch_size: int = 64) -> SmoothedClassifier:
-    model = SmallCNN(num_classes=5, width=4, seed=3).eval() if model is None else model
-    return SmoothedClassifier(model, Rotation(), Uniform(2.0), 5, batch_size=batch_size)
+from smoothed import IMAGE, Model, smoothed
 
 
 class TestReproducibility:
