@@ -177,6 +177,15 @@ def test_damaged_lines_are_named(tmp_path: Path, line: str) -> None:
         load_run(tmp_path)
 
 
+def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
+    law = Uniform(1.0)
+    write(tmp_path, results(law, Rotation())[:2], law)
+    with (tmp_path / CERTIFICATES).open("ab") as file:
+        file.write(b"\xff\xfe\x00\n")
+    with pytest.raises(InputError, match=r"certificates.jsonl is damaged \(line 3"):
+        load_run(tmp_path)
+
+
 def test_a_picture_has_one_line(tmp_path: Path) -> None:
     law = Uniform(1.0)
     write(tmp_path, results(law, Rotation())[:2], law)

@@ -70,11 +70,6 @@ def format_down(value: float | Fraction, decimals: int) -> str:
     return _with_point(math.floor(Fraction(value) * 10**decimals), decimals)
 
 
-def format_up(value: float | Fraction, decimals: int) -> str:
-    """`value` with that many decimals, exactly rounded towards plus infinity."""
-    return _with_point(math.ceil(Fraction(value) * 10**decimals), decimals)
-
-
 def _with_point(shifted: int, decimals: int) -> str:
     sign, digits = "-" if shifted < 0 else "", str(abs(shifted)).zfill(decimals + 1)
     return sign + (f"{digits[:-decimals]}.{digits[-decimals:]}" if decimals else digits)

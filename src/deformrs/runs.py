@@ -15,7 +15,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from deformrs.certificate import Certificate, Counts
 from deformrs.config import Config, ConfigValue
@@ -147,19 +147,20 @@ def read_results(
     path = folder / CERTIFICATES
     if not path.exists():
         return []
-    law = NoiseLaw.from_config(config["noise"])  # type: ignore[arg-type]
-    alpha = alpha if alpha is not None else config["alpha"]  # type: ignore[assignment]
-    method = method if method is not None else config["method"]  # type: ignore[assignment]
+    asked: Any = config
+    law = NoiseLaw.from_config(asked["noise"])
+    alpha = asked["alpha"] if alpha is None else alpha
+    method = asked["method"] if method is None else method
     results: list[Result] = []
     seen: set[int] = set()
-    for number, line in enumerate(path.read_text().splitlines(keepends=True), start=1):
-        if not line.endswith("\n"):
-            break  # the run was stopped, or is at work, in the middle of this line
+    # Bytes that are no text become characters that are no JSON, and their line is named.
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    # Behind the last line break is nothing, or what a run was stopped, or is at work, in.
+    for number, line in enumerate(lines[:-1], start=1):
         try:
             record = json.loads(line)
-            counts = Counts(tuple(record["selection"]), tuple(record["estimation"]))
-            space = _to_space(record["space"])
-            index, label, run = int(record["index"]), int(record["label"]), record["run"]
+            index, label, counts, space = _from_record(record)
+            run = record["run"]
         except (ValueError, KeyError, TypeError) as error:
             raise _damaged(path, f"line {number}: {error!r}") from None
         if run != _digest(config):
@@ -167,7 +168,7 @@ def read_results(
         if index in seen:
             raise _damaged(path, f"line {number}: image {index} again")
         seen.add(index)
-        results.append(Result(index, label, law.certify(counts, space, alpha, method)))  # type: ignore[arg-type]
+        results.append(Result(index, label, law.certify(counts, space, alpha, method)))
     return results
 
 
@@ -200,10 +201,15 @@ def _to_record(result: Result, run: str) -> Config:
     }
 
 
-def _to_space(record: dict[str, list[int]] | dict[str, list[dict[str, str]]]) -> Space:
-    height, width = record["size"]
-    blocks = tuple(Block(**{**block, "unit": Unit(block["unit"])}) for block in record["blocks"])  # type: ignore[dict-item, index, arg-type]
-    return Space(blocks, (int(height), int(width)))  # type: ignore[arg-type]
+def _from_record(record: Any) -> tuple[int, int, Counts, Space]:
+    """Index, label, counts and space of a line; ValueError, KeyError or TypeError if damaged."""
+    blocks = tuple(
+        Block(b["family"], b["dim"], Unit(b["unit"]), b["period"])
+        for b in record["space"]["blocks"]
+    )
+    height, width = record["space"]["size"]
+    counts = Counts(tuple(record["selection"]), tuple(record["estimation"]))
+    return int(record["index"]), int(record["label"]), counts, Space(blocks, (height, width))
 
 
 def _law(certificate: Certificate) -> NoiseLaw:
