@@ -25,17 +25,19 @@ ALLOWED: dict[str, set[str]] = {
     "statistics": BASE | {"certificate"},
     "noise": NUMBERS,
     "regions": NUMBERS,
+    "preparation": BASE,
     "runs": NUMBERS | {"noise", "regions"},
     "geometry": BASE,
     "deformations": BASE | {"geometry"},
     "randomness": NUMBERS | {"noise"},
     "smoothing": NUMBERS | {"geometry", "deformations", "noise", "randomness"},
-    "models": BASE,
-    "data": BASE,
+    "models": BASE | {"preparation", "runs"},
+    "data": BASE | {"preparation", "runs"},
     "training": BASE | {"geometry", "deformations", "noise"},
     "testing": BASE | {"geometry", "deformations"},
     "progress": set(),
-    "report": NUMBERS | {"noise", "regions", "runs", "geometry", "deformations"},
+    "report": NUMBERS
+    | {"noise", "regions", "runs", "geometry", "deformations", "data", "preparation"},
     "quickstart": NUMBERS
     | {"deformations", "noise", "smoothing", "models", "data", "training", "runs", "report"}
     | {"progress"},
