@@ -1,0 +1,29 @@
+"""The run folder: what was asked, and the counts that answer it. Needs no torch."""
+
+from deformrs.runs.files import write_atomically
+from deformrs.runs.folder import (
+    CERTIFICATES,
+    CONFIG,
+    TIMES,
+    Run,
+    StoredRun,
+    load_run,
+    read_config,
+    read_run,
+    read_times,
+)
+from deformrs.runs.results import Result
+
+__all__ = [
+    "CERTIFICATES",
+    "CONFIG",
+    "TIMES",
+    "Result",
+    "Run",
+    "StoredRun",
+    "load_run",
+    "read_config",
+    "read_run",
+    "read_times",
+    "write_atomically",
+]

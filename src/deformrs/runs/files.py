@@ -1,0 +1,47 @@
+"""Files that are never seen half written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import IO
+
+from deformrs.errors import InputError
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Guarantee: the file holds either its old content or all of the new one, never a part."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names of new files survive a power cut; only POSIX systems can be asked to."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def lock(file: IO[str], path: Path) -> None:
+    """Keep a second process from writing the same file, for as long as it is open."""
+    if os.name != "posix":
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(
+            str(path),
+            "being written by another process",
+            "must have one writer",
+            "wait for it, or choose another folder",
+        ) from None

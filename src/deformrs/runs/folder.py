@@ -1,0 +1,226 @@
+"""The run folder: what was asked, and the counts that answer it. Needs no torch.
+
+    config.json          what reproduces the run
+    certificates.jsonl   one line an image, written as soon as it is certified
+    times.tsv            index and seconds of each, apart from what can be compared
+
+Certificates are computed from the stored counts when they are read, so another alpha or another
+bound needs no new samples. Each line names the configuration it belongs to: counts are never
+certified with noise that they were not drawn from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from deformrs.certificate import Certificate
+from deformrs.checks import check_alpha
+from deformrs.config import Config
+from deformrs.errors import InputError
+from deformrs.noise import NoiseLaw
+from deformrs.runs.files import lock, sync_folder, write_atomically
+from deformrs.runs.results import Result, from_record, to_record
+from deformrs.statistics import check_method
+
+CONFIG, CERTIFICATES, TIMES = "config.json", "certificates.jsonl", "times.tsv"
+
+
+class Run:
+    """A run folder open for writing. Made by `Run.open`, which also takes up an interrupted one.
+
+    >>> import tempfile
+    >>> from deformrs import Uniform
+    >>> with Run.open(Path(tempfile.mkdtemp()), Uniform(0.5), 0.001, "clopper_pearson", {}) as run:
+    ...     run.results
+    []
+    """
+
+    def __init__(self, folder: Path, config: Config) -> None:
+        self.folder = folder
+        self.config = config
+        path = folder / CERTIFICATES
+        self._file = path.open("a")
+        try:
+            lock(self._file, path)
+            _drop_unfinished_line(path)
+            sync_folder(folder)
+            self.results = read_results(folder, config)
+        except BaseException:
+            self._file.close()
+            raise
+
+    @classmethod
+    def open(cls, folder: Path, law: NoiseLaw, alpha: float, method: str, about: Config) -> Self:
+        """Begin a run, or go on with the one in that folder if it asked for the very same.
+
+        `about` is what else reproduces the run: model, data, seed and so on.
+        """
+        asked: Config = about | {"noise": law.to_config(), "alpha": alpha, "method": method}
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / CONFIG).exists():
+            found = read_config(folder)
+            if found != asked:
+                raise InputError(
+                    f"the run in {folder}",
+                    f"another one ({_difference(found, asked)})",
+                    "cannot go on with other settings",
+                    "choose another folder, or remove this one",
+                )
+        else:
+            # Lines without a configuration cannot be trusted to belong to this one.
+            (folder / CERTIFICATES).unlink(missing_ok=True)
+            write_atomically(folder / CONFIG, json.dumps(asked, indent=2) + "\n")
+        return cls(folder, asked)
+
+    @property
+    def done(self) -> set[int]:
+        """The indices that have their certificate."""
+        return {result.index for result in self.results}
+
+    def add(self, result: Result, seconds: float | None = None) -> None:
+        """Guarantee: when this returns, the result is on the disk.
+
+        The time it took is kept in a file of its own, or two equal runs could not be compared.
+        """
+        c = result.certificate
+        made: Config = {"noise": _law(c).to_config(), "alpha": c.alpha, "method": c.method}
+        asked = {key: self.config[key] for key in made}
+        if made != asked:
+            raise InputError(
+                f"the certificate of image {result.index}",
+                f"made with other settings ({_difference(asked, made)})",
+                "must be made as the run's configuration says",
+                "open another run for it",
+            )
+        self._file.write(json.dumps(to_record(result, _digest(self.config))) + "\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.results.append(result)
+        if seconds is not None:
+            with (self.folder / TIMES).open("a") as times:
+                times.write(f"{result.index}\t{seconds:.6f}\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._file.close()
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run as it lies in its folder."""
+
+    folder: Path
+    config: Config
+    results: list[Result]
+
+
+def read_run(folder: Path, *, alpha: float | None = None, method: str | None = None) -> StoredRun:
+    """The run in that folder, its results certified anew from their counts.
+
+    Choose alpha and method before looking at what they give: the best of several bounds is not
+    one of level alpha.
+    """
+    config = read_config(folder)
+    return StoredRun(folder, config, read_results(folder, config, alpha, method))
+
+
+def load_run(
+    folder: Path, *, alpha: float | None = None, method: str | None = None
+) -> list[Result]:
+    """The results of `read_run`."""
+    return read_run(folder, alpha=alpha, method=method).results
+
+
+def read_times(folder: Path) -> dict[int, float]:
+    """Seconds that each image took, as far as they are known."""
+    path = folder / TIMES
+    if not path.exists():
+        return {}
+    # A killed process may leave a part of a line behind; times are no more than information.
+    found = re.findall(r"^(\d+)\t(\d+\.\d{6})$", path.read_text(errors="replace"), re.MULTILINE)
+    return {int(index): float(seconds) for index, seconds in found}
+
+
+def read_config(folder: Path) -> Config:
+    """The configuration of the run in that folder."""
+    try:
+        config = json.loads((folder / CONFIG).read_text())
+    except FileNotFoundError:
+        raise InputError(
+            "the run folder", folder, f"must hold a {CONFIG}", "give the folder of a run"
+        ) from None
+    except ValueError as error:
+        raise _damaged(folder / CONFIG, error) from None
+    if not isinstance(config, dict) or not {"noise", "alpha", "method"} <= config.keys():
+        raise _damaged(folder / CONFIG, "noise, alpha and method are needed")
+    return config
+
+
+def read_results(
+    folder: Path, config: Config, alpha: float | None = None, method: str | None = None
+) -> list[Result]:
+    """The results in that folder, which must belong to that configuration."""
+    path = folder / CERTIFICATES
+    if not path.exists():
+        return []
+    asked: Any = config
+    law = NoiseLaw.from_config(asked["noise"])
+    alpha = asked["alpha"] if alpha is None else alpha
+    method = asked["method"] if method is None else method
+    check_alpha(alpha)  # here, or every line would be called damaged
+    check_method(method)
+    results: list[Result] = []
+    seen: set[int] = set()
+    # Bytes that are no text become characters that are no JSON, and their line is named.
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    # Behind the last line break is nothing, or what a run was stopped, or is at work, in.
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            record = json.loads(line)
+            result = from_record(record, law, alpha, method)
+            run = record["run"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise _damaged(path, f"line {number}: {error!r}") from None
+        if run != _digest(config):
+            raise _damaged(path, f"line {number} belongs to another configuration")
+        if result.index in seen:
+            raise _damaged(path, f"line {number}: image {result.index} again")
+        seen.add(result.index)
+        results.append(result)
+    return results
+
+
+def _law(certificate: Certificate) -> NoiseLaw:
+    law = certificate.law
+    if not isinstance(law, NoiseLaw):
+        raise InputError("the noise", repr(law), "must be a NoiseLaw", "e.g. Uniform(0.5)")
+    return law
+
+
+def _digest(config: Config) -> str:
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _difference(found: Config, asked: Config) -> str:
+    keys = [key for key in found | asked if found.get(key) != asked.get(key)]
+    return ", ".join(f"{key}: {found.get(key)} there, {asked.get(key)} here" for key in keys)
+
+
+def _drop_unfinished_line(path: Path) -> None:
+    """Cut off what a killed process left behind its last whole line."""
+    whole = path.read_bytes().rpartition(b"\n")
+    os.truncate(path, len(whole[0]) + len(whole[1]))
+
+
+def _damaged(path: Path, error: object) -> InputError:
+    return InputError(
+        str(path), f"damaged ({error})", "must be as deformrs wrote it", "restore it, or run again"
+    )
