@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image
 
 from deformrs.checks import check_size, check_whole
 from deformrs.config import Config, Configurable
@@ -18,6 +19,17 @@ Pixels = NDArray[np.float32]
 
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 
+# What undoes each orientation that a camera writes down; 1 is upright.
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_WHITE_16 = 65535
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # the weights of ITU-R 601, as in Pillow
 
 
@@ -57,7 +69,7 @@ class Preparation(Configurable):
                 "must be one of " + ", ".join(get_args(Interpolation)),
                 "choose one",
             )
-        if self.channels not in (None, 1, 3):
+        if isinstance(self.channels, bool) or self.channels not in (None, 1, 3):
             raise InputError("channels", self.channels, "must be 1 or 3", "1 is grey, 3 is colour")
 
     @property
@@ -81,17 +93,18 @@ class Preparation(Configurable):
 
     @classmethod
     def from_config(cls, config: Config) -> Preparation:
-        return super().from_config(config | {"name": cls.name})
+        named = config | {"name": cls.name} if isinstance(config, dict) else config
+        return super().from_config(named)
 
     def prepare(self, picture: Image.Image) -> Pixels:
-        """The picture as the model gets it, upright as its camera meant it."""
-        upright = ImageOps.exif_transpose(picture)
-        # Palettes, transparency and 16 bits become plain grey or colour before they are resized.
-        grey = self.channels == 1 or (
-            self.channels is None and upright.mode in ("1", "L", "LA", "I", "I;16", "F")
-        )
-        plain = _eight_bits(upright).convert("L" if grey else "RGB")
-        return _to_pixels(self._cut(self._resized(plain)))
+        """The picture as the model gets it, upright as its camera meant it.
+
+        Palettes, transparency and 16 bits become plain grey or colour before anything is resized;
+        what is transparent shows the colour stored there.
+        """
+        upright = _eight_bits(_upright(picture))
+        grey = self.channels == 1 or (self.channels is None and upright.mode in ("1", "L", "LA"))
+        return _to_pixels(self._cut(self._resized(_plain(upright, "L" if grey else "RGB"))))
 
     def prepare_pixels(self, pixels: Pixels) -> Pixels:
         """The same for a picture that is already [c, h, w] in [0, 1], channel by channel."""
@@ -120,6 +133,13 @@ class Preparation(Configurable):
             width, height = max(1, width * self.resize // height), self.resize
         if (width, height) == picture.size:
             return picture
+        if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
+            raise InputError(
+                "the picture",
+                f"{picture.height} x {picture.width} px, so {height} x {width} when resized",
+                f"must stay below {Image.MAX_IMAGE_PIXELS:,} pixels",
+                "cut off its ends, or leave it out",
+            )
         return picture.resize((width, height), Image.Resampling[self.interpolation.upper()])
 
     def _cut(self, picture: Image.Image) -> Image.Image:
@@ -137,15 +157,55 @@ class Preparation(Configurable):
         return picture.crop((left, top, left + width, top + height))
 
 
+def digest(shape: tuple[int, ...], dtype: str, content: bytes) -> str:
+    """What tells one picture from another: a short digest of shape, precision and values."""
+    return hashlib.sha256(f"{shape} {dtype} ".encode() + content).hexdigest()[:16]
+
+
+def digest_of_pixels(pixels: Pixels) -> str:
+    """The digest of a picture that is a NumPy array."""
+    array = np.ascontiguousarray(pixels)
+    return digest(array.shape, str(array.dtype), array.tobytes())
+
+
+def _upright(picture: Image.Image) -> Image.Image:
+    """Turned as the camera was held. Pillow's own function also writes the EXIF data anew, which
+    fails for some of what cameras write."""
+    picture.load()  # some formats are turned by being loaded
+    turn = _TURNS.get(picture.getexif().get(ExifTags.Base.Orientation, 1))
+    return picture if turn is None else picture.transpose(turn)
+
+
 def _eight_bits(picture: Image.Image) -> Image.Image:
     """Pillow clips 16-bit grey to 255 when it converts; scale it instead."""
     if picture.mode.startswith("I"):
-        return Image.fromarray((np.asarray(picture, np.float64) / 257).round().astype(np.uint8))
+        values = np.asarray(picture, np.int64)
+        if values.min() < 0 or values.max() > _WHITE_16:
+            raise InputError(
+                "the picture",
+                f"of values from {values.min()} to {values.max()}",
+                f"must be 8 or 16 bits, 0 to {_WHITE_16}",
+                "save it as PNG",
+            )
+        return Image.fromarray(np.round(values * (255 / _WHITE_16)).astype(np.uint8))
     if picture.mode == "F":
         raise InputError(
             "the picture", "of floating-point pixels", "must be 8 or 16 bits", "save it as PNG"
         )
     return picture
+
+
+def _plain(picture: Image.Image, mode: Literal["L", "RGB"]) -> Image.Image:
+    """Grey or colour without palette and transparency."""
+    if picture.mode in ("P", "PA"):
+        # A transparent palette cannot become grey or colour in one step.
+        picture = picture.convert("RGBA")
+    try:
+        return picture.convert(mode)
+    except ValueError:
+        raise InputError(
+            "the picture", f"in {picture.mode} colours", "must be grey or RGB", "save it as PNG"
+        ) from None
 
 
 def _to_pixels(picture: Image.Image) -> Pixels:

@@ -1,5 +1,8 @@
-"""Pictures to train and certify on."""
+"""Pictures to train and certify on. Needs no torch, but for `load_digits`."""
 
+from deformrs.data.base import PictureSet
 from deformrs.data.digits import load_digits
+from deformrs.data.loading import load_data
+from deformrs.data.pictures import load_picture
 
-__all__ = ["load_digits"]
+__all__ = ["PictureSet", "load_data", "load_digits", "load_picture"]

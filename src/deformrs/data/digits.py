@@ -6,14 +6,16 @@ A part of MNIST (Y. LeCun, C. Cortes, C. J. C. Burges), see README.md in this fo
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
 from deformrs.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SIDE, COLUMNS = 28, 100
 TRAIN, TEST = 4000, 1000
@@ -28,11 +30,19 @@ def load_digits(split: Literal["train", "test"]) -> tuple[Tensor, Tensor]:
     >>> images.shape, int(labels[0])
     (torch.Size([1000, 1, 28, 28]), 7)
     """
+    import torch  # here: to list or report on pictures needs none
+
     if split not in ("train", "test"):
         raise InputError("split", repr(split), "must be 'train' or 'test'", "choose one")
+    images, labels = read_digits(split)
+    return torch.from_numpy(images.astype(np.float32) / 255), torch.from_numpy(labels)
+
+
+def read_digits(split: Literal["train", "test"]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Images [n, 1, 28, 28], 0 to 255, and labels [n]."""
     with PICTURE.open("rb") as file, Image.open(file) as picture:
         tiles = np.asarray(picture)
     images = tiles.reshape(-1, SIDE, COLUMNS, SIDE).swapaxes(1, 2).reshape(-1, 1, SIDE, SIDE)
-    labels = np.array([int(digit) for digit in LABELS.read_text().strip()])
+    labels = np.array([int(digit) for digit in LABELS.read_text().strip()], np.int64)
     part = slice(0, TRAIN) if split == "train" else slice(TRAIN, TRAIN + TEST)
-    return torch.from_numpy(images[part].astype(np.float32) / 255), torch.from_numpy(labels[part])
+    return images[part], labels[part]

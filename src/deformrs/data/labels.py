@@ -1,0 +1,176 @@
+"""From the names of classes to their numbers, by rules that a run's configuration can cite."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+
+from deformrs.data import imagenet
+from deformrs.errors import InputError
+
+Numbers = dict[str, int]
+"""What each name of a class stands for."""
+
+AS_PUBLISHED = "as published"
+BY_MODEL = "the model's class names"
+BY_WNID = "WordNet ids in ImageNet's order"
+BY_IMAGENET_NAME = "ImageNet's class names"
+BY_NUMBER = "whole numbers"
+BY_ORDER = "the class folders in sorted order"
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+def folded(name: str) -> str:
+    """Names that differ only in case, spaces, hyphens or underscores are the same.
+
+    >>> folded("Great_white-Shark")
+    'great white shark'
+    """
+    plain = unicodedata.normalize("NFC", name).casefold()
+    return re.sub(r"[\s_-]+", " ", plain).strip()
+
+
+def by_names(words: Iterable[str], class_names: Sequence[str]) -> Numbers:
+    """The number of each word that is one of the class names; words that are none are left out."""
+    exact: dict[str, list[int]] = {}
+    alike: dict[str, list[int]] = {}
+    for number, name in enumerate(class_names):
+        exact.setdefault(name, []).append(number)
+        alike.setdefault(folded(name), []).append(number)
+    numbers = {}
+    for word in words:
+        found = exact.get(word) or alike.get(folded(word))
+        if found is not None and len(found) > 1:
+            raise InputError(
+                "the class name",
+                repr(word),
+                f"stands for classes {found[0]} and {found[1]} of the model alike",
+                "give the labels as whole numbers",
+            )
+        if found is not None:
+            numbers[word] = found[0]
+    return numbers
+
+
+def readings(
+    words: Sequence[str], class_names: tuple[str, ...] | None, num_classes: int | None
+) -> dict[str, Numbers]:
+    """What each rule makes of the words, the rule that counts most first.
+
+    ImageNet's order speaks only to models of a thousand classes.
+    """
+    found = {}
+    if class_names is not None:
+        found[BY_MODEL] = by_names(words, class_names)
+    if num_classes in (None, imagenet.COUNT):
+        wnids = imagenet.wnids()
+        found[BY_WNID] = {word: wnids[word] for word in words if word in wnids}
+    found[BY_NUMBER] = {word: int(word) for word in words if _WHOLE.fullmatch(word)}
+    if num_classes in (None, imagenet.COUNT):
+        found[BY_IMAGENET_NAME] = by_names(words, imagenet.class_names())
+    return found
+
+
+def number_words(
+    words: Sequence[str], class_names: tuple[str, ...] | None, num_classes: int | None
+) -> tuple[Numbers, str | None]:
+    """The number of every word and the rule that gave them; without such a rule, as far as one
+    reaches, and None."""
+    found = readings(words, class_names, num_classes)
+    for rule, numbers in found.items():
+        if len(numbers) == len(words):
+            return numbers, rule
+    return max(found.values(), key=len), None
+
+
+def number_folders(
+    names: Sequence[str], class_names: tuple[str, ...] | None, num_classes: int | None
+) -> tuple[Numbers, str]:
+    """The label of each class folder, and the rule that gave it.
+
+    >>> number_folders(["cat", "dog"], None, 2)
+    ({'cat': 0, 'dog': 1}, 'the class folders in sorted order')
+    """
+    found = readings(names, class_names, num_classes)
+    if num_classes is None:
+        # Words of ImageNet may well be the words of other sets: they need a model that fits.
+        del found[BY_IMAGENET_NAME]
+    for rule, numbers in found.items():
+        if len(numbers) == len(names):
+            return numbers, rule
+    # Sorted order is no answer where some folders say what they are: it might not agree.
+    for rule in (BY_MODEL, BY_WNID):
+        numbers = found.get(rule, {})
+        if numbers and num_classes is not None:
+            word = next(name for name in names if name not in numbers)
+            raise unknown_class("a class folder", word, numbers, class_names)
+    if num_classes in (None, len(names)):
+        return {name: number for number, name in enumerate(sorted(names))}, BY_ORDER
+    raise InputError(
+        "the number of class folders",
+        len(names),
+        f"must be that of the model's classes, {num_classes}, unless their names say what they are",
+        "call them by WordNet id, by the model's class names or by number, or add a labels.csv",
+    )
+
+
+def unknown_class(
+    what: str, word: str, others: Iterable[str], class_names: tuple[str, ...] | None
+) -> InputError:
+    """The error for a word that is no class where `others` are, with the nearest that is."""
+    known = (*(class_names or ()), *imagenet.class_names(), *imagenet.wnids())
+    spelling = {folded(name): name for name in reversed(known)}
+    near = difflib.get_close_matches(folded(word), spelling, n=1)
+    example = next(iter(others), None)
+    return InputError(
+        what,
+        repr(word),
+        "must be a class name of the model, a WordNet id or a class name of ImageNet, or a whole"
+        " number" + ("" if example is None else f", of the same kind as {example!r}"),
+        f"did you mean {spelling[near[0]]!r}?" if near else "correct it",
+    )
+
+
+def align(
+    names: tuple[str, ...], class_names: tuple[str, ...] | None
+) -> tuple[tuple[int, ...], str]:
+    """The model's number for each class of a published set, and the rule that gave it.
+
+    A model that knows all of the set's classes by name may have them in an order of its own.
+
+    >>> align(("cat", "dog"), ("dog", "cat"))
+    ((1, 0), "the model's class names")
+    """
+    usual = tuple(range(len(names)))
+    if class_names is None:
+        return usual, AS_PUBLISHED
+    numbers = by_names(names, class_names)
+    if len(numbers) == len(names):
+        return tuple(numbers[name] for name in names), BY_MODEL
+    for number, name in enumerate(names):
+        if numbers.get(name, number) != number:
+            raise InputError(
+                f"the model's number for {name!r}",
+                numbers[name],
+                f"must be {number} as in the set, where it does not know every class by name",
+                "correct the model's class names",
+            )
+    return usual, AS_PUBLISHED
+
+
+def check_labels(
+    labels: Sequence[int], num_classes: int | None, source: Callable[[int], str]
+) -> None:
+    """Raise for the first picture whose label is no class of the model."""
+    for index, label in enumerate(labels):
+        if label < 0 or (num_classes is not None and label >= num_classes):
+            last = "" if num_classes is None else f" to {num_classes - 1}"
+            raise InputError(
+                f"the label of {source(index)}",
+                label,
+                f"must be a class of the model, 0{last}" if last else "must be 0 or above",
+                "correct the labels, or choose the model that belongs to them",
+            )

@@ -1,0 +1,119 @@
+"""From the words a person types to a set of pictures."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from deformrs.data import cifar10, mnist
+from deformrs.data.arrays import ArraySet, array_set
+from deformrs.data.base import PictureSet, Split, Wanted
+from deformrs.data.digits import read_digits
+from deformrs.data.download import Report, default_root
+from deformrs.data.folders import load_folder
+from deformrs.data.npz import load_npz
+from deformrs.data.pictures import SUFFIXES
+from deformrs.errors import InputError
+from deformrs.preparation import Preparation
+
+WORDS = ("digits", "mnist", "cifar10")
+
+
+def load_data(
+    source: str,
+    preparation: Preparation,
+    *,
+    split: Split = "test",
+    class_names: tuple[str, ...] | None = None,
+    num_classes: int | None = None,
+    root: Path | None = None,
+    report: Report | None = None,
+) -> PictureSet:
+    """The labelled pictures that `source` names, prepared when they are asked for.
+
+    `source` is digits, mnist, cifar10, mnist:FOLDER or cifar10:FOLDER, an .npz file, or a folder
+    with a labels.csv or with one folder a class. `class_names` and `num_classes` are the model's;
+    labels are numbered as it does. Downloads are kept under `root`, else in the folder that
+    DEFORMRS_DATA names or the user's cache, and told of to `report`.
+
+    >>> digits = load_data("digits", Preparation(channels=3), num_classes=10)
+    >>> pixels, label = digits[17]
+    >>> pixels.shape, label, digits.source(17)
+    ((3, 28, 28), 7, 'digits test 17')
+    """
+    wanted = Wanted(source, preparation, split, class_names, num_classes)
+    word, colon, rest = source.partition(":")
+    if word in WORDS:
+        if colon and (word == "digits" or not rest):
+            raise InputError(
+                "the data",
+                repr(source),
+                "must be digits alone" if word == "digits" else "must name a folder",
+                f"e.g. {word}" if word == "digits" else f"e.g. {word}:FOLDER, or {word} alone",
+            )
+        folder = _path(rest) if colon else None
+        return _published(word, folder, root or default_root(), wanted, report)
+    path = _path(source)
+    if path.is_dir() and source:
+        return load_folder(path, wanted)
+    if path.suffix.lower() == ".npz" and path.exists():
+        return load_npz(path, wanted)
+    raise _unknown(source, path)
+
+
+def _published(
+    word: str, folder: Path | None, root: Path, wanted: Wanted, report: Report | None
+) -> ArraySet:
+    split = wanted.split
+    if word == "digits":
+        return array_set(wanted, word, split, *read_digits(split), mnist.CLASS_NAMES)
+    if word == "mnist":
+        if folder is None:
+            folder = root / word
+            mnist.fetch_mnist(folder, split, report)
+        return array_set(wanted, word, split, *mnist.read_mnist(folder, split), mnist.CLASS_NAMES)
+    if folder is None:
+        folder = root / word
+        cifar10.fetch_cifar10(folder, split, report)
+    names = cifar10.CLASS_NAMES
+    return array_set(wanted, word, split, *cifar10.read_cifar10(folder, split), names)
+
+
+def _path(text: str) -> Path:
+    """The path that is meant; asking whether it is there cannot fail any more."""
+    try:
+        path = Path(text).expanduser()
+        path.exists()
+    except (OSError, RuntimeError) as error:  # too long, closed, or the home of nobody
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InputError(
+            "the data", repr(text), f"cannot be looked for ({reason})", "check the path"
+        ) from None
+    return path
+
+
+def _unknown(source: str, path: Path) -> InputError:
+    """Why there are no data under that name."""
+    shown = repr(source)
+    if path.is_file():
+        if path.suffix.lower() in SUFFIXES:
+            remedy = "to classify single pictures use deformrs predict"
+        elif path.name == "labels.csv":
+            remedy = "give the folder it lies in"
+        else:
+            remedy = "give a folder, or write the pictures with numpy.savez"
+        return InputError("the data", shown, "must be a folder or an .npz file", remedy)
+    word = source.partition(":")[0]
+    near = difflib.get_close_matches(word.lower(), WORDS, n=1)
+    if word.lower() == "imagenet":
+        remedy = "ImageNet is not downloaded: give its validation folder"
+    elif near:
+        remedy = f"did you mean {near[0] + source[len(word) :]!r}?"
+    else:
+        remedy = "check the path"
+    return InputError(
+        "the data",
+        f"{shown}, which is not there",
+        "must be digits, mnist, cifar10, mnist:FOLDER, cifar10:FOLDER, a folder or an .npz file",
+        remedy,
+    )

@@ -1,0 +1,49 @@
+"""Small picture files and folders for the tests of data, and where the large ones are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+
+def pixels(seed: int = 0, size: tuple[int, int] = (6, 8)) -> NDArray[np.uint8]:
+    """A picture [h, w, 3] of noise."""
+    return np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)
+
+
+def write_picture(path: Path, seed: int = 0, size: tuple[int, int] = (6, 8)) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels(seed, size)).save(path)
+    return path
+
+
+def class_folders(folder: Path, counts: Mapping[str, int]) -> Path:
+    """One folder a class with that many pictures, 0.png, 1.png, ..."""
+    for name, count in counts.items():
+        (folder / name).mkdir(parents=True)
+        for number in range(count):
+            write_picture(folder / name / f"{number}.png", number)
+    return folder
+
+
+def listed_folder(folder: Path, text: str, files: tuple[str, ...] = ("a.png", "b.png")) -> Path:
+    """A folder with those pictures and that labels.csv."""
+    for number, name in enumerate(files):
+        write_picture(folder / name, number)
+    (folder / "labels.csv").write_text(text)
+    return folder
+
+
+def shared(name: str) -> Path:
+    """Data that are too large for the repository; without them a test skips."""
+    default = Path(__file__).parents[3] / "shared" / "data"
+    path = Path(os.environ.get("DEFORMRS_TEST_DATA") or default) / name
+    if not path.exists():
+        pytest.skip(f"{name} is not there; DEFORMRS_TEST_DATA names the folder that holds it")
+    return path

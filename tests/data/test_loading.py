@@ -1,0 +1,97 @@
+"""What a person may type as data, and what importing costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from made import class_folders, write_picture
+
+from deformrs.data import load_data
+from deformrs.data.imagenet import class_names, wnids
+from deformrs.errors import InputError
+from deformrs.preparation import Preparation
+
+AS_STORED = Preparation()
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("minst", "'minst', which is not there.*did you mean 'mnist'"),
+        ("CIFAR10", "did you mean 'cifar10'"),
+        ("cifar-10:somewhere", "did you mean 'cifar10:somewhere'"),
+        ("imagenet", "ImageNet is not downloaded: give its validation folder"),
+        ("no/such/folder", "'no/such/folder', which is not there.*check the path"),
+        ("no/such/file.npz", "'no/such/file.npz', which is not there"),
+        ("x" * 5000, "cannot be looked for .File name too long"),
+        ("mnist:" + "x" * 5000, "cannot be looked for .File name too long"),
+        ("~nobody-of-that-name/x", "cannot be looked for .*home"),
+        ("a\0b", "which is not there"),
+        ("", "the data is '', which is not there"),
+        ("mnist:", "'mnist:'; it must name a folder"),
+        ("mnist:no/such", "the folder no/such of MNIST is not there"),
+        ("cifar10:no/such", "the folder no/such of CIFAR-10 is not there"),
+        ("digits:somewhere", "must be digits alone"),
+    ],
+)
+def test_words_that_name_nothing(
+    source: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message) as refusal:
+        load_data(source, AS_STORED)
+    assert "\n" not in str(refusal.value)
+
+
+def test_files_that_are_no_set(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("file,label\n")
+    (tmp_path / "a.txt").touch()
+    for path, remedy in {
+        write_picture(tmp_path / "a.png"): "use deformrs predict",
+        tmp_path / "labels.csv": "give the folder it lies in",
+        tmp_path / "a.txt": "numpy.savez",
+    }.items():
+        with pytest.raises(InputError, match=f"must be a folder or an .npz file: .*{remedy}"):
+            load_data(str(path), AS_STORED)
+
+
+def test_relative_paths_and_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class_folders(tmp_path / "pets", {"a": 1, "b": 1})
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert load_data("~/pets", AS_STORED).name == "pets"
+    monkeypatch.chdir(tmp_path / "pets")
+    here = load_data(".", AS_STORED)
+    assert (here.name, here.about["source"]) == ("pets", ".")
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="split is 'val'"):
+        load_data("digits", AS_STORED, split="val")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="the number of classes is 0"):
+        load_data("digits", AS_STORED, num_classes=0)
+
+
+def test_imagenets_classes() -> None:
+    assert len(wnids()) == len(set(class_names())) == 1000
+    assert list(wnids()) == sorted(wnids())
+    # Numbers that every list of the classes agrees on.
+    known = {
+        0: "tench",
+        65: "sea snake",
+        207: "golden retriever",
+        281: "tabby",
+        999: "toilet tissue",
+    }
+    assert {number: class_names()[number] for number in known} == known
+    assert wnids()["n02123045"] == 281
+
+
+@pytest.mark.parametrize("module", ["data", "data.loading", "data.digits", "preparation"])
+def test_data_are_listed_without_torch(module: str) -> None:
+    code = f"import sys, deformrs.{module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
