@@ -5,17 +5,26 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from deformrs.config import Config
+
 
 class SmallCNN(nn.Module):
     """Three convolutions and a linear layer: [n, channels, h, w] in [0, 1] -> [n, num_classes].
 
-    The weights are drawn from `seed` alone, so equal arguments give equal networks.
+    The weights are drawn from `seed` alone, so equal arguments give equal networks. `arguments`
+    are those it was made with.
     """
 
     def __init__(
         self, num_classes: int = 10, channels: int = 1, width: int = 24, seed: int = 0
     ) -> None:
         super().__init__()
+        self.arguments: Config = {
+            "num_classes": num_classes,
+            "channels": channels,
+            "width": width,
+            "seed": seed,
+        }
         with torch.device("meta"):  # PyTorch's constructors would draw from global random state
             self.features = nn.Sequential(
                 _layer(channels, width, stride=2),

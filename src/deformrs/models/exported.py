@@ -1,0 +1,121 @@
+"""Programs written by `torch.export.save`."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from deformrs.errors import InputError, ModelError
+from deformrs.models.classifier import in_batches, read_scores
+from deformrs.models.exported_archive import clean_copy
+from deformrs.models.extras import first_line, quiet
+from deformrs.models.parts import BuiltModel, Found
+from deformrs.models.weights import file_digest, require_file
+from deformrs.preparation import Preparation
+
+_SWITCHES = ("train", "training", "dropout_p", "dropout")
+
+
+def load_exported(path: Path, device: torch.device) -> Found:
+    """`*.pt2` with one input, N x C x H x W. A fixed H x W is cut out."""
+    require_file("the exported program", path)
+    program = _program(path)
+    check_evaluation(path, program)
+    shape, dtype = _input(path, program)
+    if device.type != "cpu":
+        from torch.export.passes import move_to_device_pass
+
+        program = move_to_device_pass(program, device)
+    batch, channels, height, width = (int(n) if isinstance(n, int) else None for n in shape)
+    fixed = height is not None and width is not None
+    built = BuiltModel(
+        _Program(program.module(), batch, dtype),
+        Preparation(crop=(height, width) if fixed else None, channels=channels),  # type: ignore[arg-type]
+    )
+    about = {"files": {path.name: file_digest(path)}, "torch": str(torch.__version__)}
+    return Found(built, about, frozen_graph=True)  # type: ignore[arg-type]
+
+
+class _Program(nn.Module):
+    """An exported program as a module. Its mode was chosen when it was exported."""
+
+    def __init__(self, program: nn.Module, batch: int | None, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.program, self.batch, self.dtype = program, batch, dtype
+        self.train(False)
+
+    def train(self, mode: bool = True) -> _Program:
+        for part in (self, *self.program.modules()):
+            part.training = mode  # a program refuses to be asked by its own train()
+        return self
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return in_batches(self._run, pictures.to(self.dtype), self.batch)
+
+    def _run(self, pictures: Tensor) -> Tensor:
+        return read_scores(self.program(pictures))
+
+
+def check_evaluation(path: Path, program: ExportedProgram) -> None:
+    """Raise for a program that is no fixed function: dropout, batch statistics, random numbers."""
+    if program.graph_signature.buffers_to_mutate:
+        raise _training(path, "writes to its buffers")
+    pictures = set(program.graph_signature.user_inputs)
+    seen: set[Any] = set()  # what depends on the pictures
+    for node in program.graph.nodes:
+        if node.name in pictures or not seen.isdisjoint(node.all_input_nodes):
+            seen.add(node)
+        operator = node.target
+        if not isinstance(operator, torch._ops.OpOverload):
+            continue
+        names = [argument.name for argument in operator._schema.arguments]
+        given: dict[str, Any] = dict(zip(names, node.args, strict=False)) | node.kwargs
+        switches = [name for name in _SWITCHES if name in names]
+        on = any(given.get(name) for name in switches)
+        if torch.Tag.nondeterministic_seeded in operator.tags and (on or not switches):
+            raise _training(path, f"draws random numbers in {operator}")
+        if on and node in seen:  # the statistics of weights, which some networks take, are fixed
+            raise _training(path, f"takes the statistics of a batch in {operator}")
+
+
+def _program(path: Path) -> ExportedProgram:
+    copy = clean_copy(path)
+    try:
+        with quiet("torch.export", "torch._export"), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given buffer is not writable")  # torch 2.11
+            return torch.export.load(copy)
+    except Exception as error:  # any kind, as the program is taken apart
+        raise InputError(
+            f"the exported program {path}",
+            f"unreadable ({first_line(error)[:200]})",
+            "must be written by torch.export.save of a torch like this one",
+            f"export it again with torch {torch.__version__}",
+        ) from error
+
+
+def _input(path: Path, program: ExportedProgram) -> tuple[tuple[Any, ...], torch.dtype]:
+    names = program.graph_signature.user_inputs
+    found = [node.meta["val"] for node in program.graph.nodes if node.name in names]
+    if len(names) != 1 or not isinstance(found[0], Tensor) or found[0].dim() != 4:
+        raise InputError(
+            f"the exported program {path}",
+            f"for {len(names)} inputs of shape "
+            + str([tuple(getattr(v, "shape", ())) for v in found]),
+            "must be for one, N x C x H x W",
+            "export the classifier of one batch of pictures",
+        )
+    return tuple(found[0].shape), found[0].dtype
+
+
+def _training(path: Path, reason: str) -> ModelError:
+    return ModelError(
+        f"the exported program {path}",
+        f"no fixed function (it {reason})",
+        "must be exported in evaluation mode",
+        "call model.eval() before torch.export.export",
+    )

@@ -1,0 +1,68 @@
+"""Packages that may be absent, that talk too much, or that want a network."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import socket
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from urllib.parse import urlsplit
+
+from deformrs.errors import InputError
+
+
+def import_extra(package: str, extra: str) -> ModuleType:
+    """The package, or an error that says which extra of this one brings it."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"the package {package.partition('.')[0]}",
+            "not installed" if error.name == package else f"incomplete ({error})",
+            "is needed for this model",
+            f"pip install 'deformrs[{extra}]'",
+        ) from None
+    except (ImportError, RuntimeError) as error:
+        # A torchvision that was built for another torch raises RuntimeError.
+        raise InputError(
+            f"the package {package.partition('.')[0]}",
+            f"installed, but fails ({first_line(error)})",
+            "must fit the torch that is installed",
+            f"pip install --upgrade 'deformrs[{extra}]'",
+        ) from error
+
+
+@contextmanager
+def quiet(*loggers: str) -> Iterator[None]:
+    """Keep these loggers silent for a while: what goes wrong is raised as an error."""
+    before = {name: logging.getLogger(name).level for name in loggers}
+    for name in loggers:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
+
+
+def reachable(address: str) -> bool:
+    """Can the host of that address be asked for? Answers at once when there is no network.
+
+    Downloaders try for most of a minute before they give up.
+    """
+    parts = urlsplit(address)
+    if parts.scheme in urllib.request.getproxies():
+        return True  # the proxy knows the names
+    try:
+        socket.getaddrinfo(parts.hostname, parts.port or 443)
+    except OSError:
+        return False
+    return True
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, in one line."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))

@@ -1,0 +1,134 @@
+"""Networks of the timm library, with downloaded or local weights."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from deformrs.config import Config
+from deformrs.errors import InputError, UnsupportedError
+from deformrs.models.extras import first_line, import_extra, quiet, reachable
+from deformrs.models.parts import BuiltModel, Found
+from deformrs.models.sizing import sized_to
+from deformrs.models.weights import file_digest, fit_state, read_state
+from deformrs.preparation import Preparation
+
+
+def load_timm(name: str, weights: Path | None) -> Found:
+    """`timm:NAME`, prepared and normalised as timm says. Local weights never touch the network."""
+    timm = import_extra("timm", "timm")
+    _check_name(timm, name)
+    about: Config = {"timm": str(timm.__version__)}
+    with quiet("timm", "huggingface_hub"):
+        if weights is None:
+            network = _pretrained(timm, name)
+        else:
+            state = read_state(weights)
+            network = sized_to(state, lambda classes: _bare(timm, name, classes))
+            fit_state(network, state, str(weights))
+            about["files"] = {weights.name: file_digest(weights)}
+    if not getattr(network, "num_classes", 0):
+        raise InputError(
+            f"the model timm:{name}", "without classes", "must be a classifier", "choose another"
+        )
+    wanted = timm.data.resolve_model_data_config(network)
+    built = BuiltModel(
+        network,
+        _preparation(name, wanted),
+        tuple(map(float, wanted["mean"])),
+        tuple(map(float, wanted["std"])),
+        _class_names(timm, network),
+        channels_last=True,
+    )
+    return Found(built, about)
+
+
+def _check_name(timm: ModuleType, name: str) -> None:
+    known = timm.list_pretrained() if "." in name else timm.list_models()
+    if timm.is_model(name) and ("." not in name or name in known):
+        return
+    near = difflib.get_close_matches(name, known, n=1)
+    raise InputError(
+        "the model",
+        f"timm:{name}",
+        "must be a network that timm knows",
+        f"did you mean timm:{near[0]}?" if near else "see timm.list_models()",
+    )
+
+
+def _bare(timm: ModuleType, name: str, classes: int | None) -> nn.Module:
+    try:
+        network: nn.Module = timm.create_model(name, pretrained=False, num_classes=classes)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise InputError(
+            f"the model timm:{name}", first_line(error), "must be built by timm", "choose another"
+        ) from error
+    return network
+
+
+def _pretrained(timm: ModuleType, name: str) -> nn.Module:
+    """With the weights that timm offers: from the cache if they are there, else downloaded."""
+    config = timm.get_pretrained_cfg(name)
+    if config is None or not config.has_weights:
+        raise _no_weights(name, "there are none to download")
+    overlay: dict[str, str] = {}
+    if config.hf_hub_id:
+        hub = import_extra("huggingface_hub", "timm")
+        file = config.hf_hub_filename or "model.safetensors"
+        cached = hub.try_to_load_from_cache(config.hf_hub_id, file)
+        if isinstance(cached, str):
+            overlay["file"] = cached
+        elif hub.constants.HF_HUB_OFFLINE or not reachable(hub.constants.ENDPOINT):
+            raise _no_weights(name, f"{hub.constants.ENDPOINT} cannot be reached")
+    try:
+        network: nn.Module = timm.create_model(
+            name, pretrained=True, pretrained_cfg_overlay=overlay
+        )
+    except (OSError, RuntimeError, ValueError, TypeError) as error:
+        raise _no_weights(name, first_line(error)) from error
+    return network
+
+
+def _no_weights(name: str, reason: str) -> InputError:
+    return InputError(
+        f"the model timm:{name}",
+        f"without weights ({reason})",
+        "needs some",
+        "pass a file of them with --weights (in Python, weights=)",
+    )
+
+
+def _preparation(name: str, wanted: dict[str, Any]) -> Preparation:
+    """What timm's own evaluation does before it normalises."""
+    channels, height, width = wanted["input_size"]
+    share, mode = wanted["crop_pct"], wanted["crop_mode"]
+    scaled = math.floor(height / share), math.floor(width / share)
+    if mode not in ("center", "squash") or (mode == "center" and height != width):
+        raise UnsupportedError(
+            f"the preparation of timm:{name}",
+            f"{mode!r} to {height} x {width}",
+            "must be a centre cut of a square, or squashed",
+            "give a preparation of your own",
+        )
+    return Preparation(
+        resize=scaled if mode == "squash" else scaled[0],
+        crop=(height, width),
+        interpolation=wanted["interpolation"],
+        channels=channels,
+    )
+
+
+def _class_names(timm: ModuleType, network: nn.Module) -> tuple[str, ...] | None:
+    """The names of the ImageNet that the weights are for, if timm can tell which."""
+    subset = timm.data.infer_imagenet_subset(network)
+    if not subset:
+        return None
+    info = timm.data.ImageNetInfo(subset)
+    if info.num_classes() != network.num_classes:
+        return None
+    return tuple(info.index_to_description(index) for index in range(info.num_classes()))

@@ -1,0 +1,118 @@
+"""Classifiers of torchvision, with downloaded or local weights."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import io
+import pickle
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from deformrs.config import Config
+from deformrs.errors import InputError
+from deformrs.models.extras import first_line, import_extra, reachable
+from deformrs.models.parts import BuiltModel, Found
+from deformrs.models.sizing import sized_to
+from deformrs.models.weights import State, file_digest, fit_state, read_state
+from deformrs.preparation import Preparation
+
+# These two are published with heads that evaluation drops, and with a normalisation inside.
+_INCEPTIONS = {"googlenet", "inception_v3"}
+
+
+def load_torchvision(name: str, weights: Path | None) -> Found:
+    """`torchvision:NAME`, prepared and normalised as the preset of its weights says.
+
+    The preset is that of the published weights with the same file name, or of the newest ones.
+    """
+    torchvision = import_extra("torchvision", "torchvision")
+    published = _published(torchvision, name, weights)
+    about: Config = {"torchvision": str(torchvision.__version__)}
+    if weights is None:
+        state, origin = _download(name, published), published.url
+    else:
+        state, origin = read_state(weights), str(weights)
+        about["files"] = {weights.name: file_digest(weights)}
+    if name.startswith("densenet"):
+        state = _renamed(state)
+    network = sized_to(state, lambda classes: _bare(torchvision, name, classes))
+    fit_state(network, state, origin)
+    preset = published.transforms()
+    names = tuple(published.meta["categories"])
+    last = list(network.state_dict().values())[-1]
+    built = BuiltModel(
+        network,
+        Preparation(
+            resize=preset.resize_size[0],
+            crop=(preset.crop_size[0], preset.crop_size[0]),
+            interpolation=preset.interpolation.value,
+            channels=3,
+        ),
+        tuple(map(float, preset.mean)),
+        tuple(map(float, preset.std)),
+        names if len(names) == len(last) else None,
+        channels_last=True,
+    )
+    return Found(built, about)
+
+
+def _published(torchvision: ModuleType, name: str, weights: Path | None) -> Any:
+    """The entry of torchvision's own list that says what these weights want."""
+    models = torchvision.models
+    known = models.list_models(module=models)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        raise InputError(
+            "the model",
+            f"torchvision:{name}",
+            "must be a classifier that torchvision knows",
+            f"did you mean torchvision:{near[0]}?" if near else "see torchvision.models",
+        )
+    offered = models.get_model_weights(name)
+    named = [entry for entry in offered if weights and entry.url.endswith("/" + weights.name)]
+    return named[0] if named else offered.DEFAULT
+
+
+def _download(name: str, published: Any) -> State:
+    """The published weights: from the cache if they are there, else downloaded and checked."""
+    cached = Path(torch.hub.get_dir(), "checkpoints", published.url.rpartition("/")[2])
+    if not cached.exists() and not reachable(published.url):
+        raise _no_weights(name, f"{published.url} cannot be reached")
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # where it would announce the download
+            state: State = published.get_state_dict(
+                progress=sys.stderr.isatty(), check_hash=True, map_location="cpu", weights_only=True
+            )
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise _no_weights(name, first_line(error)) from error
+    return state
+
+
+def _no_weights(name: str, reason: str) -> InputError:
+    return InputError(
+        f"the model torchvision:{name}",
+        f"without weights ({reason})",
+        "needs some",
+        "pass a file of them with --weights (in Python, weights=)",
+    )
+
+
+def _bare(torchvision: ModuleType, name: str, classes: int | None) -> nn.Module:
+    options: dict[str, Any] = {} if classes is None else {"num_classes": classes}
+    if name in _INCEPTIONS:
+        options |= {"aux_logits": True, "transform_input": True, "init_weights": False}
+    network: nn.Module = torchvision.models.get_model(name, weights=None, **options)
+    return network
+
+
+def _renamed(state: State) -> State:
+    """The published DenseNets have names with a dot that Python's attributes cannot have."""
+    dotted = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.(\d)")
+    return {dotted.sub(r"\1\2", key): value for key, value in state.items()}

@@ -1,0 +1,104 @@
+"""Small pictures, networks and files for the tests of model sources."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from deformrs.models import LoadedModel
+
+CLASSES = 5
+
+
+def some_pictures(number: int = 4, channels: int = 3, side: int = 16) -> Tensor:
+    return torch.rand(number, channels, side, side, generator=torch.Generator().manual_seed(7))
+
+
+class TinyNet(nn.Module):
+    """For colour pictures of any size, with layers that behave otherwise in training."""
+
+    def __init__(self, classes: int = CLASSES, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, stride=2)
+        self.norm = nn.BatchNorm2d(8)
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(8, classes)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        features = self.norm(self.conv(pictures)).relu().mean((2, 3))
+        scores: Tensor = self.head(self.dropout(features))
+        return scores
+
+
+def tiny_net(seed: int = 0, classes: int = CLASSES, dropout: float = 0.0) -> TinyNet:
+    net = TinyNet(classes, dropout)
+    draw(net, seed)
+    return net.eval()
+
+
+def draw(net: nn.Module, seed: int = 0) -> None:
+    """Weights that depend on the seed alone, and statistics that are not the usual 0 and 1."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for value in net.state_dict().values():
+            if value.is_floating_point():
+                value.copy_(torch.rand(value.shape, generator=generator) * 0.4 + 0.05)
+
+
+@torch.inference_mode()
+def scores(model: nn.Module, pictures: Tensor) -> Tensor:
+    answer: Tensor = model(pictures)
+    return answer
+
+
+def same(loaded: LoadedModel, original: nn.Module, pictures: Tensor, normalised: Tensor) -> None:
+    """The loaded model answers as the original does to what it wants."""
+    got, want = scores(loaded.module, pictures), scores(original, normalised)
+    assert got.dtype == torch.float32
+    assert not loaded.module.training
+    assert want.std() > 0
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+class Payload:
+    """Unpickled, it creates a folder: what a hostile checkpoint could do, and worse."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return os.mkdir, (self.target,)
+
+
+def is_harmful(content: bytes, target: Path) -> bool:
+    """Would an ordinary unpickler run the payload? Makes sure that a test tests something."""
+    pickle.loads(content)
+    ran = target.exists()
+    target.rmdir()
+    return ran
+
+
+def export(path: Path, net: nn.Module, batch: int | None = None, side: int = 16) -> Path:
+    """Written to the file; without a batch size it takes any."""
+    shapes = None if batch else ({0: torch.export.Dim("batch")},)
+    example = some_pictures(batch or 4, side=side)
+    torch.export.save(torch.export.export(net, (example,), dynamic_shapes=shapes), path)
+    return path
+
+
+def photo(width: int = 211, height: int = 163) -> Image.Image:
+    """Smooth, so that resizing it well differs little between good ways of doing so."""
+    y, x = np.mgrid[:height, :width] / 40
+    layers = np.stack([np.sin(x + y), np.cos(2 * x), np.sin(3 * y - x)], axis=-1)
+    return Image.fromarray(((layers + 1) * 127).astype(np.uint8))
+
+
+def normalised(loaded: LoadedModel, pictures: Tensor) -> Tensor:
+    mean, std = (torch.tensor(loaded.about[key])[:, None, None] for key in ("mean", "std"))
+    return (pictures - mean) / std

@@ -1,0 +1,113 @@
+"""Models that are no fixed function of one picture are found out; fixed ones are left alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from small_files import some_pictures, tiny_net
+from torch import Tensor, nn
+
+from deformrs.errors import InputError, ModelError
+from deformrs.models import BuiltModel, SmallCNN, check_fixed
+from deformrs.models.classifier import Classifier
+
+
+class Function(nn.Module):
+    """The scores are a function of the channels' means."""
+
+    def __init__(self, weight: Tensor, offset: float = 0.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+        self.offset = offset
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return pictures.mean((2, 3)) @ self.weight + self.offset
+
+
+@pytest.mark.parametrize("number", [2, 3, 8])
+@pytest.mark.parametrize("seed", range(3))
+def test_fixed_models_pass(number: int, seed: int) -> None:
+    check_fixed(tiny_net(seed, dropout=0.5), some_pictures(number))
+    check_fixed(SmallCNN(channels=3, seed=seed).eval(), some_pictures(number))
+
+
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
+def test_low_precision_passes(precision: torch.dtype) -> None:
+    net = SmallCNN(channels=3).eval().to(precision)
+    check_fixed(Classifier(BuiltModel(net), precision), some_pictures(8))
+
+
+@pytest.mark.parametrize("weight", [torch.zeros(3, 4), torch.ones(3, 4)], ids=["zero", "equal"])
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+def test_constant_and_equal_scores_pass(weight: Tensor, offset: float) -> None:
+    check_fixed(Function(weight, offset), some_pictures())
+
+
+@pytest.mark.parametrize("number", [2, 3, 8])
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_batch_statistics_are_found(number: int, precision: torch.dtype) -> None:
+    net = SmallCNN(channels=3).train().to(precision)
+    with pytest.raises(ModelError, match="two halves.*model.eval()"):
+        check_fixed(Classifier(BuiltModel(net), precision), some_pictures(number))
+
+
+def test_batch_statistics_are_found_where_all_pictures_are_alike() -> None:
+    net = tiny_net().train()
+    net.norm.momentum = 0.0
+    with pytest.raises(ModelError, match="two halves"):
+        check_fixed(net, some_pictures(1).expand(4, -1, -1, -1))
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.5])
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_dropout_is_found(share: float, precision: torch.dtype) -> None:
+    """Each of 8 x 8 features is dropped with probability `share` or more: a miss needs all kept
+    in two calls, 0.95 ** 128 = 0.0014, and the generator is seeded."""
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(share)
+    )
+    net.append(nn.Linear(8, 5)).to(precision)
+    net[4].train()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        with pytest.raises(ModelError, match="asked again"):
+            check_fixed(Classifier(BuiltModel(net), precision), some_pictures(8))
+
+
+def test_the_offset_of_scores_does_not_hide_dropout() -> None:
+    net = nn.Sequential(Function(torch.rand(3, 50), offset=1.0), nn.Dropout(0.1).train())
+    with pytest.raises(ModelError, match="asked again"):
+        check_fixed(net, some_pictures())
+
+
+def test_a_model_that_remembers_is_found() -> None:
+    calls: list[int] = []
+
+    def counting(pictures: Tensor) -> Tensor:
+        calls.append(1)
+        return pictures.mean((2, 3)) + len(calls)
+
+    with pytest.raises(ModelError, match="asked again"):
+        check_fixed(counting, some_pictures())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_scores_that_are_no_numbers_are_found(value: float) -> None:
+    with pytest.raises(ModelError, match="NaN or infinite"):
+        check_fixed(lambda pictures: pictures.mean((2, 3)) * value, some_pictures())
+
+
+def test_errors_of_the_model_are_one_line() -> None:
+    with pytest.raises(ModelError, match=r"the model's answer is an error \(.*\); it must be") as e:
+        check_fixed(tiny_net(), some_pictures(channels=1))
+    assert "\n" not in str(e.value)
+    with pytest.raises(ModelError, match=r"must be scores of shape \(8, K\)"):
+        check_fixed(lambda pictures: pictures, some_pictures())
+    with pytest.raises(ModelError, match=r"must be scores of shape \(8, K\)"):
+        check_fixed(lambda pictures: pictures[:1, :, 0, 0], some_pictures())
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 8, 8), (3, 8, 8), (0, 3, 8, 8)])
+def test_two_pictures_are_needed(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="with n >= 2"):
+        check_fixed(tiny_net(), torch.zeros(shape))

@@ -1,0 +1,95 @@
+"""The module that runs: its input, and the scores it reads from what a network returns."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from small_files import scores, some_pictures, tiny_net
+from torch import Tensor, nn
+
+from deformrs.errors import ModelError
+from deformrs.models import BuiltModel
+from deformrs.models.classifier import Classifier, read_scores
+
+
+def test_the_input_is_left_as_it_is() -> None:
+    in_place = nn.Sequential(nn.ReLU(inplace=True), nn.Flatten())
+    for built in (BuiltModel(in_place), BuiltModel(in_place, mean=(0.5,), std=(0.5,))):
+        before = some_pictures() - 0.5
+        given = before.clone()
+        scores(Classifier(built, torch.float32), given)
+        assert torch.equal(given, before)
+
+
+def test_pictures_are_normalised_before_they_are_cast() -> None:
+    """The difference of two close numbers would be lost in bfloat16."""
+    built = BuiltModel(nn.Flatten(), mean=(0.5,), std=(0.001,))
+    pictures = torch.full((1, 1, 1, 1), 0.5004)
+    got = scores(Classifier(built, torch.bfloat16), pictures)
+    assert float(got) == pytest.approx(0.4, rel=0.01)
+
+
+def test_the_number_of_channels_is_checked() -> None:
+    for mean in ((0.5, 0.5, 0.5), (0.5, 0.5)):
+        classifier = Classifier(BuiltModel(tiny_net(), mean=mean, std=mean), torch.float32)
+        with pytest.raises(ModelError, match=f"of 1 channels; it must have the {len(mean)} that"):
+            scores(classifier, some_pictures(channels=1))
+
+
+class Answer:
+    def __init__(self, logits: object) -> None:
+        self.logits = logits
+
+
+GOOD = torch.rand(2, 3)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        GOOD,
+        (GOOD,),
+        [GOOD],
+        {"logits": GOOD, "loss": 0},
+        {"out": GOOD},
+        Answer(GOOD),
+        GOOD[..., None],
+    ],
+    ids=["tensor", "tuple", "list", "logits", "mapping", "attribute", "trailing"],
+)
+def test_scores_are_read_where_there_is_no_doubt(output: object) -> None:
+    assert torch.equal(read_scores(output), GOOD)
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ((GOOD, GOOD), "a tuple of 2"),
+        ({"a": GOOD, "b": GOOD}, "a dict of 2"),
+        (Answer(3), "an? Answer"),
+        (None, "a NoneType"),
+        ((), "a tuple of 0"),
+        (GOOD[0], r"shape \(3,\)"),
+        (torch.rand(2, 3, 4, 4), r"shape \(2, 3, 4, 4\)"),
+        (GOOD.long(), "torch.int64"),
+    ],
+)
+def test_scores_are_not_guessed(output: object, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        read_scores(output)
+
+
+class Viewing(nn.Module):
+    """As many write it; on features in another memory format, `view` fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 3)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        features: Tensor = self.conv(pictures)
+        return features.view(len(pictures), -1)
+
+
+def test_a_bare_network_keeps_its_memory_format() -> None:
+    assert scores(Classifier(BuiltModel(Viewing()), torch.float32), some_pictures()).shape[0] == 4

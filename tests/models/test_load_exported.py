@@ -1,0 +1,90 @@
+"""Programs of torch.export, which are not to be trusted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from small_files import export, same, some_pictures, tiny_net
+from torch import Tensor, nn
+
+from deformrs.errors import InputError, ModelError
+from deformrs.models import check_fixed, load_model
+from deformrs.models.weights import file_digest
+from deformrs.preparation import Preparation
+
+
+def test_any_batch_size(tmp_path: Path) -> None:
+    net = tiny_net()
+    path = export(tmp_path / "a.pt2", net)
+    loaded = load_model(str(path), mean=(0.5,), std=(0.25,))
+    for number in (1, 2, 7):
+        pictures = some_pictures(number)
+        same(loaded, net, pictures, (pictures - 0.5) / 0.25)
+    assert loaded.preparation == Preparation(crop=(16, 16), channels=3)
+    assert loaded.about["files"] == {"a.pt2": file_digest(path)}
+    assert not any(part.training for part in loaded.module.modules())
+    check_fixed(loaded.module, some_pictures())
+
+
+def test_a_fixed_batch_size_is_filled_up(tmp_path: Path) -> None:
+    net = tiny_net()
+    loaded = load_model(str(export(tmp_path / "a.pt2", net, batch=3)))
+    for number in (1, 3, 7):
+        same(loaded, net, some_pictures(number), some_pictures(number))
+
+
+class Restless(nn.Module):
+    def forward(self, pictures: Tensor) -> Tensor:
+        return pictures.mean((2, 3)) + torch.rand(3)
+
+
+class Weighted(nn.Module):
+    """Normalises its weights by their own statistics, as some networks do in evaluation too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(1, 5, 3, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        weight = nn.functional.batch_norm(self.weight, None, None, training=True)
+        return pictures.mean((2, 3)) @ weight[0].T
+
+
+def test_statistics_of_weights_are_allowed(tmp_path: Path) -> None:
+    net = Weighted()
+    loaded = load_model(str(export(tmp_path / "a.pt2", net)))
+    same(loaded, net, some_pictures(), some_pictures())
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        tiny_net().train(),
+        nn.Sequential(tiny_net(), nn.Dropout(0.5).train()),
+        Restless(),
+    ],
+    ids=["batch statistics", "dropout", "random numbers"],
+)
+def test_programs_that_are_no_fixed_function_are_refused(tmp_path: Path, net: nn.Module) -> None:
+    path = export(tmp_path / "a.pt2", net)
+    with pytest.raises(ModelError, match="must be exported in evaluation mode"):
+        load_model(str(path))
+
+
+def test_other_inputs_are_refused(tmp_path: Path) -> None:
+    class Flat(nn.Module):
+        def forward(self, vectors: Tensor) -> Tensor:
+            return vectors * 2
+
+    path = tmp_path / "a.pt2"
+    torch.export.save(torch.export.export(Flat(), (torch.rand(2, 3),)), path)
+    with pytest.raises(InputError, match=r"must be for one, N x C x H x W"):
+        load_model(str(path))
+
+
+def test_another_precision_is_refused(tmp_path: Path) -> None:
+    path = export(tmp_path / "a.pt2", tiny_net())
+    with pytest.raises(InputError, match="precision is 'bfloat16'; it cannot be chosen"):
+        load_model(str(path), precision="bfloat16")

@@ -1,0 +1,181 @@
+"""What holds for every source: errors, options, the module that runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from small_files import scores, some_pictures, tiny_net
+from torch import nn
+
+from deformrs.errors import InputError, ModelError
+from deformrs.models import load_model, save_model
+from deformrs.models.loading import FORMS
+from deformrs.preparation import Preparation
+from deformrs.smoothing import check_evaluating
+
+FACTORY = """
+from small_files import tiny_net
+from deformrs.models import BuiltModel
+from deformrs.preparation import Preparation
+
+def build():
+    preparation = Preparation(resize=20, crop=(16, 16), interpolation="bicubic", channels=3)
+    return BuiltModel(tiny_net().train(), preparation, (0.5,), (0.25,), channels_last=True)
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    (tmp_path / "mymodel.py").write_text(FACTORY)
+    return f"{tmp_path / 'mymodel.py'}:build"
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("tim:resnet18", "did you mean timm:resnet18?"),
+        ("TorchVision:resnet18", "did you mean torchvision:resnet18?"),
+        ("HF:a/b", "did you mean hf:a/b?"),
+        ("resnet18", "no such file or folder; for a pretrained network write e.g. timm:resnet18"),
+        ("runs/nothing", "there is no such file or folder; for Hugging Face write hf:runs/nothing"),
+        ("mymodel.py", "name the function that builds it, e.g. mymodel.py:build"),
+        ("w.safetensors", "weights need a network"),
+        ("", "for a pretrained network"),
+    ],
+)
+def test_an_unknown_source_lists_the_forms_and_the_nearest(name: str, remedy: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_model(name)
+    message = str(caught.value)
+    assert message.startswith(f"the model is {name!r}; it must be one of {FORMS}: ")
+    assert remedy in message
+
+
+@pytest.mark.parametrize("name", ["a.onnx", "a.pt2", "a.py:build"])
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=f"{name.partition(':')[0]} is missing; it must be a file"):
+        load_model(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("name", ["a.onnx", "a.pt2", "hf:a/b", "."])
+def test_weights_are_refused_where_the_source_has_its_own(tmp_path: Path, name: str) -> None:
+    (tmp_path / "w.pth").touch()
+    with pytest.raises(InputError, match=f"cannot be given for {name}, which has its own"):
+        load_model(name, weights=tmp_path / "w.pth")
+
+
+def test_weights_may_be_given_as_text(tmp_path: Path, source: str) -> None:
+    torch.save(tiny_net(seed=1).state_dict(), tmp_path / "w.pth")
+    loaded = load_model(source, weights=cast("Path", str(tmp_path / "w.pth")))
+    assert loaded.about["files"].keys() == {"mymodel.py", "w.pth"}  # type: ignore[union-attr]
+
+
+def test_missing_weights_are_named_before_anything_is_built(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the weights file .*w.pth is missing"):
+        load_model("timm:resnet18", weights=tmp_path / "w.pth")
+
+
+def test_options_are_checked_first() -> None:
+    with pytest.raises(InputError, match="did you mean 'bfloat16'"):
+        load_model("timm:resnet18", precision=cast("Any", "bfloat"))
+    with pytest.raises(InputError, match="device is 'gpu'; it cannot be used here"):
+        load_model("timm:resnet18", device="gpu")
+    with pytest.raises(InputError, match="needs both"):
+        load_model("timm:resnet18", mean=(0.5,))
+    with pytest.raises(InputError, match="needs both"):
+        load_model("timm:resnet18", mean=(0.5,), std=(0.5, 0.5))
+    for std in (0.0, -1.0, float("nan")):
+        with pytest.raises(InputError, match="with std above 0"):
+            load_model("timm:resnet18", mean=(0.5,), std=(std,))
+
+
+def test_what_the_caller_gives_wins_field_by_field(source: str) -> None:
+    said = Preparation(resize=20, crop=(16, 16), interpolation="bicubic", channels=3)
+    assert load_model(source).preparation == said
+    for given, merged in [
+        (Preparation(), said),
+        (Preparation(resize=24), Preparation(24, (16, 16), "bilinear", 3)),
+        (Preparation(crop=(8, 8)), Preparation(20, (8, 8), "bicubic", 3)),
+        (Preparation(interpolation="lanczos"), Preparation(20, (16, 16), "lanczos", 3)),
+        (Preparation(channels=1), Preparation(20, (16, 16), "bicubic", 1)),
+    ]:
+        assert load_model(source, preparation=given).preparation == merged
+    loaded = load_model(source, mean=(0.1,), std=(0.2,))
+    assert (loaded.about["mean"], loaded.about["std"]) == ([0.1], [0.2])
+    pictures = some_pictures()
+    torch.testing.assert_close(
+        scores(loaded.module, pictures), scores(tiny_net(), (pictures - 0.1) / 0.2)
+    )
+
+
+def test_a_loaded_model_is_fixed_and_takes_no_gradients(source: str) -> None:
+    loaded = load_model(source)
+    check_evaluating(loaded.module)
+    assert not any(part.training for part in loaded.module.modules())
+    assert not any(part.requires_grad for part in loaded.module.parameters())
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_precision_is_that_of_the_network_and_scores_are_float32(
+    source: str, precision: Any
+) -> None:
+    loaded = load_model(source, precision=precision)
+    kinds = {part.dtype for part in loaded.module.parameters()}
+    assert kinds == {getattr(torch, precision)}
+    assert loaded.about["precision"] == precision
+    got = scores(loaded.module, some_pictures())
+    want = scores(load_model(source).module, some_pictures())
+    assert got.dtype == torch.float32
+    assert bool((got != want).any()) == (precision != "float32")
+    torch.testing.assert_close(got, want, rtol=0.05, atol=0.02)
+
+
+def test_equal_models_say_the_same_about_themselves(source: str) -> None:
+    assert load_model(source).about == load_model(source).about
+    half = load_model(source, precision="bfloat16").about
+    assert half["state_sha256"] == load_model(source).about["state_sha256"]
+
+
+def test_the_number_of_channels_is_checked(source: str) -> None:
+    loaded = load_model(source, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    with pytest.raises(ModelError, match="of 1 channels; it must have the 3"):
+        scores(loaded.module, some_pictures(channels=1))
+
+
+def test_a_package_that_is_absent_is_named_with_its_extra(tmp_path: Path) -> None:
+    """In a Python that finds none of them: the imports of these names are blocked."""
+    save_model(tmp_path / "a", tiny_network(), Preparation(channels=1))
+    (tmp_path / "a.onnx").touch()
+    code = f"""
+import sys
+for name in ("timm", "torchvision", "onnxruntime", "transformers"):
+    sys.modules[name] = None
+from deformrs.models import load_model
+load_model({str(tmp_path / "a")!r})
+for source in ("timm:resnet18", "torchvision:resnet18", {str(tmp_path / "a.onnx")!r}, "hf:a/b"):
+    try:
+        load_model(source)
+    except ValueError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    wanted = {"timm": "timm", "torchvision": "torchvision", "onnxruntime": "onnx"}
+    wanted["transformers"] = "huggingface"
+    assert len(lines) == 4
+    for line, (package, extra) in zip(lines, wanted.items(), strict=True):
+        assert line == (
+            f"the package {package} is not installed; it is needed for this model: "
+            f"pip install 'deformrs[{extra}]'"
+        )
+
+
+def tiny_network() -> nn.Module:
+    from deformrs.models import SmallCNN
+
+    return SmallCNN(width=2)

@@ -1,0 +1,91 @@
+"""Classifiers of torchvision, with random weights in real files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from small_files import normalised, photo, same, some_pictures
+
+import torchvision_ops
+from deformrs.errors import InputError
+from deformrs.models import load_model
+from deformrs.models.weights import file_digest
+
+torchvision_ops.declare()
+torchvision = pytest.importorskip("torchvision")
+
+SMALL = "shufflenet_v2_x0_5"
+
+
+def test_torchvision_with_local_weights(tmp_path: Path) -> None:
+    net = torchvision.models.get_model(SMALL).eval()
+    weights = tmp_path / "w.safetensors"
+    save_file(net.state_dict(), weights)
+    loaded = load_model(f"torchvision:{SMALL}", weights=weights)
+    pictures = some_pictures(side=64)
+    same(loaded, net, pictures, normalised(loaded, pictures))
+    assert loaded.about["files"] == {"w.safetensors": file_digest(weights)}
+    assert loaded.class_names is not None
+    assert loaded.class_names[:2] == ("tench", "goldfish")
+    want = torchvision.models.get_model_weights(SMALL).DEFAULT.transforms()(photo(300, 270))
+    got = normalised(loaded, torch.from_numpy(loaded.preparation.prepare(photo(300, 270))))
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-5)
+
+
+def test_published_weights_bring_their_own_preparation(tmp_path: Path) -> None:
+    """The two files that are published for MobileNet-V2 differ in how they cut."""
+    net = torchvision.models.mobilenet_v2()
+    sizes = {}
+    for entry in torchvision.models.get_model_weights("mobilenet_v2"):
+        weights = tmp_path / entry.url.rpartition("/")[2]
+        torch.save(net.state_dict(), weights)
+        loaded = load_model("torchvision:mobilenet_v2", weights=weights)
+        sizes[entry.name] = loaded.preparation.resize
+    assert sizes == {"IMAGENET1K_V1": 256, "IMAGENET1K_V2": 232}
+
+
+@pytest.mark.parametrize("name", ["densenet121", "googlenet"])
+def test_published_oddities_are_known(tmp_path: Path, name: str) -> None:
+    """DenseNet's names, GoogLeNet's further heads and inner normalisation."""
+    options = {"transform_input": True, "init_weights": False} if name == "googlenet" else {}
+    net = torchvision.models.get_model(name, **options).eval()
+    state = {
+        key.replace("norm1", "norm.1").replace("conv2", "conv.2") if "denselayer" in key else key: v
+        for key, v in net.state_dict().items()
+    }
+    assert (name == "densenet121") == (state.keys() != net.state_dict().keys())
+    torch.save(state, tmp_path / "w.pth")
+    loaded = load_model(f"torchvision:{name}", weights=tmp_path / "w.pth")
+    pictures = some_pictures(2, side=64)
+    same(loaded, net, pictures, normalised(loaded, pictures))
+
+
+def test_the_number_of_classes_is_that_of_the_weights(tmp_path: Path) -> None:
+    net = torchvision.models.get_model(SMALL, num_classes=7).eval()
+    save_file(net.state_dict(), tmp_path / "w.safetensors")
+    loaded = load_model(f"torchvision:{SMALL}", weights=tmp_path / "w.safetensors")
+    pictures = some_pictures(2, side=64)
+    same(loaded, net, pictures, normalised(loaded, pictures))
+    assert loaded.class_names is None
+
+
+def test_weights_of_another_network_name_the_key(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(1)}, tmp_path / "w.safetensors")
+    with pytest.raises(InputError, match="'conv1.*.weight' is missing") as caught:
+        load_model("torchvision:resnet18", weights=tmp_path / "w.safetensors")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("torchvision:resnet81", "did you mean torchvision:resnet18"),
+        ("torchvision:fcn_resnet50", "must be a classifier that torchvision knows"),
+    ],
+)
+def test_unknown_names_are_answered_with_the_nearest(source: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load_model(source)
