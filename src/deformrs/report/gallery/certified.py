@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -17,7 +16,9 @@ from deformrs.checks import check_whole
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError
 from deformrs.geometry import Padding, check_pictures, size_of
-from deformrs.report.figures import save_figure
+from deformrs.report.gallery.sheet import Band, Tile, draw_sheet
+from deformrs.report.gallery.shown import Picture
+from deformrs.space import Space
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,27 @@ class Exhibit:
     image: Tensor
     certificate: Certificate
 
+    def __post_init__(self) -> None:
+        check_pictures("the picture", self.image, rank=3)
+        if size_of(self.image) != self.certificate.space.size:
+            raise InputError(
+                "the picture",
+                f"of size {size_of(self.image)}",
+                f"must be the one certified, of size {self.certificate.space.size}",
+                "match pictures and certificates",
+            )
+
+    def check_deformation(self, deformation: Deformation) -> None:
+        """Raise unless the certificate speaks of that deformation's parameters."""
+        space, own = self.certificate.space, deformation.space(size_of(self.image))
+        if space != own:
+            raise InputError(
+                "the deformation",
+                f"{deformation!r}, of parameters {_described(own)}",
+                f"must be the one certified, of parameters {_described(space)}",
+                "match deformation and certificate",
+            )
+
 
 def certified_shifts(certificate: Certificate, count: int, seed: int = 0) -> NDArray[np.float64]:
     """Guarantee: the certificate covers every one of these shifts: [count, d].
@@ -34,6 +56,7 @@ def certified_shifts(certificate: Certificate, count: int, seed: int = 0) -> NDA
     A single parameter runs evenly from one end of the certified range to the other; several are
     drawn at random, each block out to its radius and then drawn in until the whole is covered.
     """
+    check_whole("the number of shifts", count, least=1)
     if certificate.prediction is None:
         raise InputError(
             "the certificate", "abstaining", "must predict a class", "show another picture"
@@ -64,25 +87,15 @@ def draw_gallery(
     """A row for each exhibit: deformations from all over its certified set."""
     check_whole("the number of exhibits", len(exhibits), least=1)
     check_whole("columns", columns, least=1)
-    figure = Figure(figsize=(columns, 1.3 * len(exhibits)), layout="constrained")
-    bands = figure.subfigures(len(exhibits), 1, squeeze=False)[:, 0]
-    for band, exhibit in zip(bands, exhibits, strict=True):
-        check_pictures("the picture", exhibit.image, rank=3)
-        if size_of(exhibit.image) != exhibit.certificate.space.size:
-            raise InputError(
-                "the picture",
-                f"of size {size_of(exhibit.image)}",
-                f"must be the one certified, of size {exhibit.certificate.space.size}",
-                "match pictures and certificates",
-            )
-        shifts = certified_shifts(exhibit.certificate, columns)
-        params = torch.from_numpy(shifts)
-        pictures = deformation.apply(exhibit.image.cpu(), params, padding)
-        band.suptitle(exhibit.certificate.claim, x=0.01, ha="left", fontsize=9)
-        frames = band.subplots(1, columns, squeeze=False)[0]
-        for axes, picture in zip(frames, pictures, strict=True):
-            shown = picture if len(picture) == 3 else picture.mean(dim=0, keepdim=True)
-            pixels = shown.float().permute(1, 2, 0).numpy()
-            axes.imshow(pixels, cmap="gray" if len(shown) == 1 else None, vmin=0, vmax=1)
-            axes.set_axis_off()
-    save_figure(figure, path, dpi=130)
+    bands = []
+    for exhibit in exhibits:
+        exhibit.check_deformation(deformation)
+        params = torch.from_numpy(certified_shifts(exhibit.certificate, columns))
+        pictures = deformation.apply(exhibit.image.detach().cpu(), params, padding)
+        tiles = tuple(Tile(Picture(picture)) for picture in pictures)
+        bands.append(Band("", tiles, words=exhibit.certificate.claim))
+    draw_sheet(bands, path)
+
+
+def _described(space: Space) -> str:
+    return " + ".join(f"{block.family} ({block.dim})" for block in space.blocks)

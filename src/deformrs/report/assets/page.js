@@ -1,0 +1,18 @@
+// Brings the page to life; without a browser it hands its functions to whoever tests them.
+
+function start(document) {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  for (const box of document.querySelectorAll("[data-chart]")) {
+    new Chart(box, data.charts[box.dataset.chart]);
+  }
+  for (const box of document.querySelectorAll("[data-classes]")) {
+    new ClassTable(box, data.classes[box.dataset.classes]);
+  }
+  document.documentElement.classList.add("live");
+}
+
+if (typeof document !== "undefined") {
+  start(document);
+} else {
+  module.exports = { percentDown, countAt, nearestPoint, ticks, radiusText, roundRadius, sortedRows, zoomed, seriesOf, classColumns, stepPath, scalesFor };
+}

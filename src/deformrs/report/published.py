@@ -1,0 +1,170 @@
+"""The numbers of the paper, as shipped in published.csv (made by tools/make_published.py)."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+
+from deformrs.units import Size
+
+PUBLISHED = Path(__file__).with_name("published.csv")
+COLUMNS = (
+    "table",
+    "dataset",
+    "deformation",
+    "region",
+    "noise",
+    "scale",
+    "scale_unit",
+    "radius",
+    "unit",
+    "method",
+    "certified_accuracy",
+    "average_radius",
+    "note",
+    "misprint",
+)
+METHOD = "DeformRS"
+SIZES: dict[str, Size] = {"mnist": (28, 28), "cifar10": (32, 32), "imagenet": (224, 224)}
+_PROTOCOL = "with n0 = 100, n = 100,000 and alpha = 0.001"
+SETTINGS = {
+    "mnist": f"a ResNet-18 trained for each noise scale, {_PROTOCOL}; its figures are multiples "
+    "of 0.01 %, as 10,000 test pictures give",
+    "cifar10": f"a ResNet-18 trained for each noise scale, {_PROTOCOL}; its figures are multiples "
+    "of 0.01 %, as 10,000 test pictures give",
+    "imagenet": f"a pretrained ResNet-50 fine-tuned for each noise scale, {_PROTOCOL}; its figures "
+    "are multiples of 0.2 %: 500 validation pictures",
+}
+# The DCT tables were made with k = 2 and a basis of twice the frequency of the paper's text.
+_ONLY = {"dct": {"k": 2, "basis": "cosine"}}
+
+
+@dataclass(frozen=True)
+class Number:
+    """One published number. `radius` and `average` are in degrees, pixels or per cent."""
+
+    table: str
+    region: str
+    noise: str | None
+    scale: float | None
+    """In the package's own unit: radians, half sides, fractions."""
+    scale_shown: str
+    radius: Fraction | None
+    method: str
+    accuracy: Fraction | None
+    average: Fraction | None
+    note: str
+    misprint: str
+
+    def is_at(self, radius: Fraction) -> bool:
+        """Does it speak of that radius?"""
+        return self.radius is not None and math.isclose(
+            self.radius, radius, rel_tol=1e-9, abs_tol=1e-12
+        )
+
+    @property
+    def dagger(self) -> str:
+        """What stands beside a number that cannot be right."""
+        return " †" if self.misprint else ""
+
+    @property
+    def value(self) -> str:
+        """The certified accuracy as printed."""
+        return f"{float(self.accuracy or 0):.2f} %"
+
+    @property
+    def shown(self) -> str:
+        """The certified accuracy, marked where it cannot be right."""
+        return self.value + self.dagger
+
+
+@dataclass(frozen=True)
+class Paper:
+    """All numbers for one family on one data set."""
+
+    dataset: str
+    deformation: str
+    numbers: tuple[Number, ...]
+
+    @property
+    def radii(self) -> tuple[Fraction, ...]:
+        """The radii of its tables."""
+        ours = {n.radius for n in self.numbers if n.radius is not None and n.method == METHOD}
+        return tuple(sorted(ours))
+
+    def at(self, radius: Fraction) -> list[Number]:
+        """The paper's own numbers at that radius, of whatever scale."""
+        return [n for n in self.numbers if n.is_at(radius) and n.method == METHOD]
+
+    def others(self, radius: Fraction) -> list[Number]:
+        """What other methods are reported to have at that radius."""
+        return [n for n in self.numbers if n.is_at(radius) and n.method != METHOD]
+
+    def best(self, radius: Fraction) -> Number | None:
+        """The best over the noise scales; a number that cannot be right only if there is no other.
+
+        >>> paper = paper_for("imagenet", {"name": "rotation"})
+        >>> paper.best(Fraction(10)).shown
+        '39.00 %'
+        """
+        return max(
+            self.at(radius),
+            key=lambda number: (not number.misprint, number.accuracy or 0),
+            default=None,
+        )
+
+    def of_scale(self, noise: str, scale: float) -> list[Number]:
+        """The row of that noise law and scale: its accuracies and its average radius."""
+        return [
+            number
+            for number in self.numbers
+            if number.noise == noise
+            and number.scale is not None
+            and math.isclose(number.scale, scale, rel_tol=1e-6)
+        ]
+
+
+def paper_for(dataset: str | None, deformation: dict[str, object]) -> Paper | None:
+    """What the paper has on that deformation (as in a configuration), if anything."""
+    name = str(deformation.get("name"))
+    if any(deformation.get(key) != value for key, value in _ONLY.get(name, {}).items()):
+        return None
+    numbers = _published().get((str(dataset), name))
+    return None if numbers is None else Paper(str(dataset), name, tuple(numbers))
+
+
+@cache
+def _published() -> dict[tuple[str, str], list[Number]]:
+    found: dict[tuple[str, str], list[Number]] = {}
+    with PUBLISHED.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            found.setdefault((row["dataset"], row["deformation"]), []).append(_number(row))
+    return found
+
+
+def _number(row: dict[str, str]) -> Number:
+    per = 100 if row["unit"] == "fraction" else 1
+    scale = float(row["scale"]) if row["scale"] else None
+    return Number(
+        table=row["table"],
+        region=row["region"],
+        noise=row["noise"] or None,
+        scale=math.radians(scale) if scale and row["scale_unit"] == "deg" else scale,
+        scale_shown=_scale_shown(row["scale"], row["scale_unit"]),
+        radius=Fraction(row["radius"]) * per if row["radius"] else None,
+        method=row["method"],
+        accuracy=Fraction(row["certified_accuracy"]) if row["certified_accuracy"] else None,
+        average=Fraction(row["average_radius"]) * per if row["average_radius"] else None,
+        note=row["note"],
+        misprint=row["misprint"],
+    )
+
+
+def _scale_shown(scale: str, unit: str) -> str:
+    if unit == "fraction":
+        return f"{float(scale) * 100:g} %"
+    return {"deg": f"{scale}°", "half side": f"{scale} half sides"}.get(unit, scale)

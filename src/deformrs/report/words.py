@@ -1,0 +1,135 @@
+"""What a run shows, said in plain sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from deformrs.report.export import clock
+from deformrs.report.groups import Group, Member, lookup
+from deformrs.report.people import everywhere, noun
+from deformrs.report.radii import Radius
+from deformrs.report.summary import Summary
+from deformrs.rounding import percent_down
+from deformrs.runs import read_times
+from deformrs.space import Block
+
+READING = (
+    "A picture is certified at a radius if the answer for it is right and provably stays the same "
+    "under every deformation of at most that size. The share of such pictures is the certified "
+    "accuracy; at radius 0 it is the accuracy of the smoothed classifier, which may abstain. "
+    "Counts are exact; every figure, curve and radius is rounded down."
+)
+BEST = (
+    "The best of these runs at each radius is how the paper reports its results. Because the runs "
+    "are chosen with the test pictures themselves, it is optimistic: it is no certificate of any "
+    "one classifier."
+)
+
+
+def share(count: int, total: int) -> str:
+    """A share in per cent, rounded down."""
+    return f"{percent_down(count, total)} %"
+
+
+def pictures(count: int) -> str:
+    """A number of pictures."""
+    return f"{count:,} picture" + ("" if count == 1 else "s")
+
+
+def reach_words(radius: Radius, member: Member) -> str:
+    """Every deformation up to a radius, in words."""
+    block, size = radius.block, member.first.space.size
+    if everywhere(block, radius.value(size)):
+        return f"every {noun(block.family)}"
+    norm = "" if block.dim == 1 else f" (l{member.first.law.norm(0)} norm)"
+    return f"any {noun(block.family)} up to {radius.shown}{norm}"
+
+
+def axis_words(group: Group, block: Block) -> str:
+    """What is drawn to the right: the radius, its unit, and its norm where there are several."""
+    norm = "" if group.norm is None else f", l{group.norm} norm"
+    return f"{block.family.replace('_', ' ')} radius ({block.unit.words}{norm})"
+
+
+def headline(member: Member, summary: Summary, radius: Radius | None, count: int) -> str:
+    """The one sentence to remember of a run: `count` pictures hold at `radius`."""
+    of = f"Of {pictures(summary.total)}"
+    if radius is None:
+        verb = "is" if summary.right == 1 else "are"
+        right = f"{summary.right:,} ({share(summary.right, summary.total)})"
+        return (
+            f"{of}, {right} {verb} classified right without abstaining. How far that holds is said "
+            "by regions and by one radius for each part of the composition, the others at rest."
+        )
+    within = reach_words(radius, member)
+    if count == 0:
+        return f"{of}, none is classified right and certified under {within}."
+    verb, stay = ("is", "stays") if count == 1 else ("are", "stay")
+    held = f"{count:,} ({share(count, summary.total)})"
+    return f"{of}, {held} {verb} classified right and provably {stay} so under {within}."
+
+
+def headline_radius(
+    radii: Sequence[Radius], summary: Summary, first: str | None
+) -> tuple[Radius | None, int]:
+    """The radius that the headline speaks of, and how many hold there.
+
+    The first that was asked for; else the largest at which half of the right ones still hold.
+    """
+    if not radii:
+        return None, summary.right
+    pairs = list(zip(radii, summary.certified, strict=True))
+    asked = [pair for pair in pairs if pair[0].text == first]
+    positive = [pair for pair in pairs if pair[0].value((2, 2)) > 0]
+    half = [pair for pair in positive if pair[1] and 2 * pair[1] >= summary.right]
+    return (asked or half[::-1] or positive or pairs)[0]
+
+
+def limits(groups: Sequence[Group]) -> list[str]:
+    """What the certificates of these runs do not say."""
+    alphas = sorted({m.first.alpha for group in groups for m in group.members})
+    most = max((m.first.alpha, len(m.results)) for group in groups for m in group.members)
+    expected = f"{math.ceil(100 * most[0] * most[1]) / 100:g} of {pictures(most[1])}"
+    return [
+        "A certificate speaks of shifts of the deformation's parameters for the picture as it is "
+        "stored: the deformed picture is always read from the original pixels. It does not speak "
+        "of a picture that was deformed and resampled before it arrived.",
+        "It is about the smoothed classifier, which answers by vote under random deformations; "
+        "not about a single call of the model.",
+        f"alpha ({', '.join(f'{alpha:g}' for alpha in alphas)}) bounds the probability of a false "
+        "certificate for each picture, not for the whole set: on average at most "
+        f"{expected} may be certified wrongly.",
+        "The figures are exact for the pictures that were certified. How they carry over to other "
+        "pictures depends on how these were chosen.",
+    ]
+
+
+def chosen_words(member: Member) -> str:
+    """How the pictures that were certified were chosen."""
+    config, indices = member.run.config, [result.index for result in member.results]
+    name, skip = lookup(config, "data", "name"), config.get("skip")
+    number = lookup(config, "data", "pictures") or lookup(config, "data", "number")
+    words = [f"of {name}"] if name else []
+    if isinstance(number, int):
+        words.append(f"from {number:,}")
+    if isinstance(skip, int) and skip > 1:
+        words.append(f"one in {skip}")
+    words.append(f"numbers {spread(indices)}" if len(indices) > 1 else f"number {indices[0]}")
+    return ", ".join(words)
+
+
+def time_words(member: Member) -> tuple[str, str] | None:
+    """How long a picture took, and all of them, if the run's folder tells."""
+    seconds = read_times(member.run.folder)
+    known = [seconds[r.index] for r in member.results if r.index in seconds]
+    if not known:
+        return None
+    total = math.fsum(known)
+    return f"{total / len(known):.3g} s a picture", f"{clock(total).partition('.')[0]} in all"
+
+
+def spread(values: Sequence[int]) -> str:
+    """One number, or from the least to the most."""
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

@@ -1,0 +1,124 @@
+"""Runs with counts that are made up, so that what a report must say of them is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from deformrs import Counts, Deformation, NoiseLaw, Rotation, Uniform
+from deformrs.config import Config
+from deformrs.runs import Result, Run, StoredRun, read_run
+
+ALPHA, METHOD, N = 0.001, "clopper_pearson", 1000
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture of class `label`, answered `top` by `hits` of the thousand samples."""
+
+    label: int
+    top: int
+    hits: int
+    plain: int | None = 0
+    source: str = ""
+
+
+def many(total: int, classes: int = 10, least: int = 400) -> list[Picture]:
+    """Pictures that abstain, hold a little, and hold far; one in nine is answered wrongly."""
+    step = (N - least) / max(1, total - 1)
+    return [
+        Picture(
+            label=k % classes,
+            top=(k + (k % 9 == 8)) % classes,
+            hits=N - round(step * ((k * 7919) % total)),
+            plain=(k + (k % 5 == 4)) % classes,
+            source=f"photos/{k:05d}.png",
+        )
+        for k in range(total)
+    ]
+
+
+def results(
+    pictures: Sequence[Picture],
+    deformation: Deformation,
+    law: NoiseLaw,
+    classes: int,
+    size: tuple[int, int] = (28, 28),
+) -> list[Result]:
+    space = deformation.space(size)
+    made = []
+    for index, picture in enumerate(pictures):
+        selection, estimation = [0] * classes, [0] * classes
+        selection[picture.top] = 100
+        estimation[picture.top] = picture.hits
+        estimation[(picture.top + 1) % classes] += N - picture.hits
+        counts = Counts(tuple(selection), tuple(estimation))
+        certificate = law.certify(counts, space, ALPHA)
+        made.append(Result(index, picture.label, certificate, picture.plain, picture.source))
+    return made
+
+
+def stored(
+    folder: Path,
+    pictures: Sequence[Picture] | None = None,
+    deformation: Deformation = Rotation(),  # noqa: B008 (immutable)
+    law: NoiseLaw = Uniform(1.0),  # noqa: B008
+    *,
+    data: str | None = "photos",
+    classes: int = 10,
+    names: Sequence[str] | None = None,
+    size: tuple[int, int] = (28, 28),
+    on_disk: bool = False,
+) -> StoredRun:
+    """A run of these pictures, by way of its folder if it is to lie on the disk."""
+    some = results(
+        many(40, classes) if pictures is None else pictures, deformation, law, classes, size
+    )
+    about: Config = {"deformation": deformation.to_config(), "n": N, "n0": 100, "skip": 1}
+    if data is not None:
+        about["data"] = {"name": data, "class_names": None if names is None else list(names)}
+    if not on_disk:
+        settings: Config = {"noise": law.to_config(), "alpha": ALPHA, "method": METHOD}
+        return StoredRun(folder, about | settings, some)
+    with Run.open(folder, law, ALPHA, METHOD, about) as run:
+        for result in some:
+            run.add(result, seconds=0.25)
+    return read_run(folder)
+
+
+class Page(HTMLParser):
+    """A page as a browser takes it apart: elements, what it shows, its data."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.shown: list[str] = []
+        self.scripts: list[str] = []
+        self.styles: list[str] = []
+        self._inside: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self._inside.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("script", "style"):
+            self._inside.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            (self.scripts if self._inside[-1] == "script" else self.styles).append(data)
+        elif data.strip():
+            self.shown.append(" ".join(data.split()))
+
+    @property
+    def data(self) -> Any:
+        """The counts that charts and class tables are drawn from."""
+        import json
+
+        return json.loads(self.scripts[0])
