@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from deformrs.models import SmallCNN, save_model
+from deformrs.preparation import Preparation
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -27,3 +30,11 @@ exec(  # the tutorial's first block is a class definition and nothing else
 @pytest.fixture(scope="session")
 def root() -> Path:
     return ROOT
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    """A folder with a small network for digits, as training leaves it behind."""
+    folder = tmp_path / "network"
+    save_model(folder, SmallCNN(width=4, seed=1).eval(), Preparation(channels=1))
+    return folder

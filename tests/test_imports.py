@@ -25,23 +25,27 @@ ALLOWED: dict[str, set[str]] = {
     "statistics": BASE | {"certificate"},
     "noise": NUMBERS,
     "regions": NUMBERS,
+    "plugins": {"errors"},
     "preparation": BASE,
     "runs": NUMBERS | {"noise", "regions"},
+    "questions": NUMBERS | {"regions", "runs"},
     "geometry": BASE,
     "deformations": BASE | {"geometry"},
+    "specs": BASE | {"deformations", "noise", "plugins"},
     "randomness": NUMBERS | {"noise"},
     "smoothing": NUMBERS | {"geometry", "deformations", "noise", "randomness"},
-    "models": BASE | {"preparation", "runs"},
+    "models": BASE | {"plugins", "preparation", "runs"},
     "data": BASE | {"preparation", "runs"},
+    "engines": NUMBERS | {"geometry", "preparation", "runs", "smoothing"},
     "training": BASE | {"geometry", "deformations", "noise"},
     "testing": BASE | {"geometry", "deformations"},
     "progress": set(),
     "report": NUMBERS
     | {"noise", "regions", "runs", "geometry", "deformations", "data", "preparation"},
-    "quickstart": NUMBERS
-    | {"deformations", "noise", "smoothing", "models", "data", "training", "runs", "report"}
-    | {"progress"},
-    "cli": {"errors", "units", "quickstart"},
+    "tasks": NUMBERS
+    | {"deformations", "noise", "regions", "geometry", "smoothing", "specs", "questions"}
+    | {"models", "data", "preparation", "training", "engines", "runs", "report", "progress"},
+    "cli": BASE | {"data", "questions", "runs", "report", "tasks"},
     "__main__": {"cli"},
 }
 WITHOUT_TORCH = [
@@ -49,9 +53,16 @@ WITHOUT_TORCH = [
     "statistics",
     "noise",
     "regions",
+    "preparation",
     "runs",
+    "questions",
+    "data",
+    "data.stored",
     "report.tables",
     "report.curve",
+    "report.writing",
+    "report.frame",
+    "report.export",
     "cli",
 ]
 

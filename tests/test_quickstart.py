@@ -40,9 +40,10 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_writes_every_file(tour: tuple[Path, str]) -> None:
     out, printed = tour
-    wanted = {"certificates.jsonl", "config.json", "curve.png", "gallery.png", "table.md"}
-    assert {path.name for path in out.iterdir()} == wanted
-    for name in wanted - {"config.json"}:
+    shown = {"certificates.jsonl", "curve.png", "gallery.png", "table.md"}
+    network = {"model.json", "model.safetensors", "training.json"}
+    assert {path.name for path in out.iterdir()} == shown | network | {"config.json", "times.tsv"}
+    for name in shown:
         assert name in printed
     for name in ("curve.png", "gallery.png"):
         with Image.open(out / name) as picture:
@@ -62,14 +63,14 @@ def test_prints_what_the_certificates_say(tour: tuple[Path, str]) -> None:
 def test_progress_is_plain_without_a_terminal(tour: tuple[Path, str]) -> None:
     _, printed = tour
     assert "training a network: 64/64" in printed
-    assert "certifying digits: 12/12" in printed
+    assert "certifying: 12/12" in printed
     assert "\x1b" not in printed
 
 
 def test_the_same_seed_gives_the_same_bytes(tour: tuple[Path, str], tmp_path: Path) -> None:
     out, _ = tour
     assert deformrs("quickstart", *SMALL, "--out", str(tmp_path)).returncode == 0
-    for name in ("certificates.jsonl", "config.json", "table.md"):
+    for name in ("certificates.jsonl", "model.safetensors", "table.md"):
         assert (tmp_path / name).read_bytes() == (out / name).read_bytes()
 
 
@@ -130,14 +131,19 @@ def test_a_finished_run_is_only_drawn_again(tour: tuple[Path, str]) -> None:
     again = deformrs("quickstart", *SMALL, "--out", str(tour[0]))
     assert again.returncode == 0
     assert "training" not in again.stdout
-    assert again.stdout.strip() in tour[1]
+    figures = tour[1][tour[1].index("Certified accuracy") :]
+    assert again.stdout.endswith(figures)
+    assert "samples/s" not in again.stdout
 
 
 def test_other_settings_in_the_same_folder_are_refused(tour: tuple[Path, str]) -> None:
     before = (tour[0] / "certificates.jsonl").read_bytes()
     refused = deformrs("quickstart", *SMALL, "--epochs", "3", "--out", str(tour[0]))
     assert refused.returncode == 1
-    assert "epochs: 2 there, 3 here" in refused.stderr
+    assert "trained with other settings" in refused.stderr
+    refused = deformrs("quickstart", *SMALL, "--n", "301", "--out", str(tour[0]))
+    assert refused.returncode == 1
+    assert "n: 300 there, 301 here" in refused.stderr
     assert (tour[0] / "certificates.jsonl").read_bytes() == before
 
 

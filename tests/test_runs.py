@@ -130,6 +130,25 @@ def test_other_settings_are_refused_with_the_difference(tmp_path: Path) -> None:
     assert len(load_run(tmp_path)) == 6
 
 
+def test_how_a_run_was_asked_for_does_not_bind_it(tmp_path: Path) -> None:
+    some = results(Uniform(1.0), Rotation())
+    first: dict[str, object] = {"seed": 0, "options": {"noise": "uniform:1rad"}}
+    with Run.open(tmp_path, Uniform(1.0), ALPHA, METHOD, first) as run:  # type: ignore[arg-type]
+        run.add(some[0])
+    second: dict[str, object] = {"seed": 0, "options": {"noise": "uniform:57.3deg"}}
+    with Run.open(tmp_path, Uniform(1.0), ALPHA, METHOD, second) as run:  # type: ignore[arg-type]
+        assert run.config["options"] == {"noise": "uniform:1rad"}
+        run.add(some[1])
+    assert load_run(tmp_path) == some[:2]
+
+
+def test_a_difference_is_shown_by_its_full_name(tmp_path: Path) -> None:
+    with Run.open(tmp_path, Uniform(1.0), ALPHA, METHOD, {"data": {"number": 3}}):
+        pass
+    with pytest.raises(InputError, match="another one .data.number: 3 there, 4 here.;"):
+        Run.open(tmp_path, Uniform(1.0), ALPHA, METHOD, {"data": {"number": 4}})
+
+
 def test_counts_are_never_read_under_another_law(tmp_path: Path) -> None:
     """A configuration that was exchanged, by hand or by a crash, is noticed."""
     write(tmp_path, results(Uniform(0.1), Rotation()), Uniform(0.1))

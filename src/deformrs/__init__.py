@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from deformrs.certificate import Bound, Certificate, Counts
+    from deformrs.data import load_data
     from deformrs.deformations import (
         DCT,
         Affine,
@@ -24,15 +25,20 @@ if TYPE_CHECKING:
         Translation,
         VectorField,
     )
+    from deformrs.engines import certify_dataset
     from deformrs.errors import DeformRSError
+    from deformrs.models import load_model
     from deformrs.noise import Gaussian, Independent, NoiseLaw, Uniform
     from deformrs.regions import Patch, Region
+    from deformrs.report.frame import results_frame
+    from deformrs.runs import Result, load_run
     from deformrs.smoothing import SmoothedClassifier
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "certificate": ("Bound", "Certificate", "Counts"),
+    "data": ("load_data",),
     "deformations": (
         "Affine",
         "Compose",
@@ -44,9 +50,13 @@ _HOMES = {
         "Translation",
         "VectorField",
     ),
+    "engines": ("certify_dataset",),
     "errors": ("DeformRSError",),
+    "models": ("load_model",),
     "noise": ("Gaussian", "Independent", "NoiseLaw", "Uniform"),
     "regions": ("Patch", "Region"),
+    "report.frame": ("results_frame",),
+    "runs": ("Result", "load_run"),
     "smoothing": ("SmoothedClassifier",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -65,6 +75,7 @@ __all__ = [
     "NoiseLaw",
     "Patch",
     "Region",
+    "Result",
     "Rotation",
     "Scaling",
     "Shear",
@@ -72,6 +83,11 @@ __all__ = [
     "Translation",
     "Uniform",
     "VectorField",
+    "certify_dataset",
+    "load_data",
+    "load_model",
+    "load_run",
+    "results_frame",
 ]
 
 

@@ -203,8 +203,12 @@ class Certificate:
         """What is certified, in words."""
         if self.prediction is None:
             return "abstains: no class is certain enough"
-        held = ", or ".join(self._reach(index) for index in range(len(self.radii)))
-        return f"class {self.prediction} for {held}"
+        return f"class {self.prediction} for {self.reach}"
+
+    @property
+    def reach(self) -> str:
+        """How far the prediction holds: `any rotation up to 27.31°`."""
+        return ", or ".join(self._reach(index) for index in range(len(self.radii)))
 
     def _reach(self, index: int) -> str:
         block, radius = self.space.blocks[index], self.radii[index]

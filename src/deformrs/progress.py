@@ -1,11 +1,12 @@
-"""Progress bars on a terminal, one plain line a step elsewhere."""
+"""Progress bars on a terminal; elsewhere a plain line now and then, and one when a step ends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -14,32 +15,72 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
-Advance = Callable[[int, str], None]
+Advance = Callable[[float, str], None]
 """Called with how many are done in all and a few words on how it goes."""
+
+SECONDS_BETWEEN_LINES = 60.0
+
+
+class _WithWords(Progress):
+    """A bar, and the words on a line of their own: both fit on a narrow terminal."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            if task.fields["words"]:
+                yield Text("  " + task.fields["words"], overflow="ellipsis", no_wrap=True)
 
 
 @contextmanager
 def step(console: Console, title: str, total: int) -> Iterator[Advance]:
     """Show one long step."""
     if not console.is_terminal:
-        last = ""
+        last, printed = "", time.monotonic()
 
-        def remember(done: int, words: str) -> None:
-            nonlocal last
-            last = f"{done}/{total} {words}".strip()
+        def remember(done: float, words: str) -> None:
+            nonlocal last, printed
+            last = f"{title}: {int(done)}/{total} {words}".strip()
+            if time.monotonic() - printed > SECONDS_BETWEEN_LINES:
+                printed = time.monotonic()
+                _plain(console, last)
 
         yield remember
-        console.print(f"{title}: {last}", highlight=False)
+        _plain(console, last or title)
         return
     columns = (
-        TextColumn("{task.description:<22}"),
+        TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[words]}"),
     )
-    with Progress(*columns, console=console) as progress:
+    with _WithWords(*columns, console=console) as progress:
         task = progress.add_task(title, total=total, words="")
         yield lambda done, words: progress.update(task, completed=done, words=words)
+
+
+def _plain(console: Console, line: str) -> None:
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+class Rates:
+    """How fast pictures and samples go by, from the moment it is made."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._samples = 0
+        self._pictures = 0
+
+    def add(self, *, samples: int = 0, pictures: int = 0) -> None:
+        self._samples += samples
+        self._pictures += pictures
+
+    @property
+    def words(self) -> str:
+        """Nothing while nothing was sampled: what comes from a folder has no speed."""
+        if not self._samples:
+            return ""
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        return f"{self._pictures / seconds:.3g} img/s, {self._samples / seconds:,.0f} samples/s"

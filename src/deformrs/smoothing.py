@@ -10,11 +10,14 @@ from torch import Tensor, nn
 from deformrs.certificate import Certificate, Counts
 from deformrs.checks import check_alpha, check_seed, check_whole
 from deformrs.deformations import Deformation
-from deformrs.errors import InputError, ModelError
+from deformrs.errors import DeformRSError, InputError, ModelError
 from deformrs.geometry import Padding, check_padding, check_pictures, size_of, warp
 from deformrs.noise import NoiseLaw
 from deformrs.randomness import Stage, noise_batches
 from deformrs.statistics import check_method, sign_test
+
+Watch = Callable[[int], None]
+"""Called after every batch with the number of samples in it."""
 
 
 class SmoothedClassifier:
@@ -78,20 +81,21 @@ class SmoothedClassifier:
         *,
         index: int = 0,
         method: str = "clopper_pearson",
+        watch: Watch | None = None,
     ) -> Certificate:
         """Certify the prediction for one picture.
 
         image: [c, h, w], floating point in [0, 1]. `n0` samples choose the class, `n` fresh ones
         bound its probability. `index` is the picture's number in its data set, so that different
         pictures get different noise. `method` is a name from `deformrs.statistics`, to be chosen
-        before the counts are seen.
+        before the counts are seen. `watch` is told how far it is, a batch at a time.
 
         Guarantee: the certificate is false with probability at most alpha.
         """
         check_alpha(alpha)
         check_method(method)
-        selection = self.count(image, n0, Stage.SELECT, seed=seed, index=index)
-        estimation = self.count(image, n, Stage.ESTIMATE, seed=seed, index=index)
+        selection = self.count(image, n0, Stage.SELECT, seed=seed, index=index, watch=watch)
+        estimation = self.count(image, n, Stage.ESTIMATE, seed=seed, index=index, watch=watch)
         space = self.deformation.space(size_of(image))
         return self.noise.certify(Counts(selection, estimation), space, float(alpha), method)
 
@@ -127,6 +131,7 @@ class SmoothedClassifier:
         seed: int = 0,
         index: int = 0,
         shift: Sequence[float] | None = None,
+        watch: Watch | None = None,
     ) -> tuple[int, ...]:
         """How often the model answers each class over n deformations: K numbers.
 
@@ -140,7 +145,7 @@ class SmoothedClassifier:
         size = size_of(image)
         space = self.deformation.space(size)
         self.noise.check(space)
-        device = self.device or _device_of(self.model, image)
+        device = self.device_for(image)
         image = image.detach().to(device)
         centre = torch.zeros(1, 1, device=device)
         if shift is not None:
@@ -157,6 +162,8 @@ class SmoothedClassifier:
             best, answers = scores.max(dim=1)
             undefined |= ~best.isfinite().all()  # the largest of a row with NaN is NaN
             counts.scatter_add_(0, answers, torch.ones_like(answers))
+            if watch is not None:
+                watch(len(answers))
         # The one look at the results: asking after every batch would make the device wait.
         if undefined:
             raise ModelError(
@@ -167,33 +174,68 @@ class SmoothedClassifier:
             )
         return tuple(counts.tolist())
 
+    @torch.inference_mode()
+    def answer(self, image: Tensor) -> int:
+        """What the model itself answers to the picture as it is. No guarantee comes with it."""
+        check_pictures("image", image, rank=3)
+        check_evaluating(self.model)
+        device = self.device_for(image)
+        return int(self._scores(image.detach().to(device)[None]).argmax())
+
+    def device_for(self, image: Tensor) -> torch.device:
+        """Where that picture is sampled: the device asked for, the network's, or its own."""
+        if self.device is None and isinstance(self.model, nn.Module):
+            for parameter in self.model.parameters():
+                return parameter.device
+        return self.device or image.device
+
     def _scores(self, pictures: Tensor) -> Tensor:
-        try:
-            scores: object = self.model(pictures)
-        except torch.OutOfMemoryError:
-            raise
-        except (RuntimeError, TypeError, ValueError) as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-            raise ModelError(
-                "the model's answer",
-                f"an error ({reason})",
-                f"must be scores for {pictures.dtype} pictures of shape {tuple(pictures.shape)} "
-                f"on {pictures.device}",
-                "give the image the precision, channels and size that the model wants",
-            ) from error
+        scores = scores_of(self.model, pictures)
         wanted = (len(pictures), self.num_classes)
-        if not isinstance(scores, Tensor):
-            got = f"a {type(scores).__name__}"
-        elif tuple(scores.shape) != wanted or not scores.is_floating_point():
-            got = f"{scores.dtype} of shape {tuple(scores.shape)}"
-        else:
-            return scores
+        if tuple(scores.shape) != wanted:
+            raise ModelError(
+                "the model's output",
+                f"of shape {tuple(scores.shape)}",
+                f"must be floating-point scores of shape {wanted}",
+                "set num_classes to what the model returns, or wrap the model",
+            )
+        return scores
+
+
+def scores_of(model: Callable[[Tensor], Tensor], pictures: Tensor) -> Tensor:
+    """What the model answers to pictures: [n, k], or an error that says what went wrong."""
+    try:
+        scores: object = model(pictures)
+    except torch.OutOfMemoryError as error:
         raise ModelError(
-            "the model's output",
-            got,
-            f"must be floating-point scores of shape {wanted}",
-            "set num_classes to what the model returns, or wrap the model",
-        )
+            "the memory of the device",
+            f"too small for {len(pictures)} pictures at once",
+            "must hold a batch",
+            "choose a smaller batch size",
+        ) from error
+    except (RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, DeformRSError):
+            raise
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise ModelError(
+            "the model's answer",
+            f"an error ({reason})",
+            f"must be scores for {pictures.dtype} pictures of shape {tuple(pictures.shape)} "
+            f"on {pictures.device}",
+            "give the image the precision, channels and size that the model wants",
+        ) from error
+    if not isinstance(scores, Tensor):
+        got = f"a {type(scores).__name__}"
+    elif scores.ndim != 2 or len(scores) != len(pictures) or not scores.is_floating_point():
+        got = f"{scores.dtype} of shape {tuple(scores.shape)}"
+    else:
+        return scores
+    raise ModelError(
+        "the model's output",
+        got,
+        f"must be floating-point scores of shape ({len(pictures)}, number of classes)",
+        "wrap the model so that it returns them",
+    )
 
 
 def check_evaluating(model: Callable[[Tensor], Tensor]) -> None:
@@ -219,10 +261,3 @@ def _as_device(device: torch.device | str) -> torch.device:
         raise InputError(
             "device", repr(device), f"cannot be used here ({reason})", "e.g. 'cpu'"
         ) from error
-
-
-def _device_of(model: Callable[[Tensor], Tensor], image: Tensor) -> torch.device:
-    if isinstance(model, nn.Module):
-        for parameter in model.parameters():
-            return parameter.device
-    return image.device

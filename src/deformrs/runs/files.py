@@ -12,7 +12,7 @@ from deformrs.errors import InputError
 def write_atomically(path: Path, text: str) -> None:
     """Guarantee: the file holds either its old content or all of the new one, never a part."""
     partial = path.with_name(path.name + ".partial")
-    with partial.open("w") as file:
+    with partial.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from deformrs.certificate import Certificate
 from deformrs.checks import check_alpha
-from deformrs.config import Config
+from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError
 from deformrs.noise import NoiseLaw
 from deformrs.runs.files import lock, sync_folder, write_atomically
@@ -59,19 +59,22 @@ class Run:
     def open(cls, folder: Path, law: NoiseLaw, alpha: float, method: str, about: Config) -> Self:
         """Begin a run, or go on with the one in that folder if it asked for the very same.
 
-        `about` is what else reproduces the run: model, data, seed and so on.
+        `about` is what else reproduces the run: model, data, seed and so on. What it has under
+        "options" tells people how the run was asked for, and does not bind: a file may lie
+        elsewhere, or 30deg be written in radians.
         """
         asked: Config = about | {"noise": law.to_config(), "alpha": alpha, "method": method}
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / CONFIG).exists():
             found = read_config(folder)
-            if found != asked:
+            if _binding(found) != _binding(asked):
                 raise InputError(
                     f"the run in {folder}",
-                    f"another one ({_difference(found, asked)})",
+                    f"another one ({_difference(_binding(found), _binding(asked))})",
                     "cannot go on with other settings",
                     "choose another folder, or remove this one",
                 )
+            asked = found
         else:
             # Lines without a configuration cannot be trusted to belong to this one.
             (folder / CERTIFICATES).unlink(missing_ok=True)
@@ -205,13 +208,38 @@ def _law(certificate: Certificate) -> NoiseLaw:
     return law
 
 
+def _binding(config: Config) -> Config:
+    """What all results of a run have in common."""
+    return {key: value for key, value in config.items() if key != "options"}
+
+
 def _digest(config: Config) -> str:
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
+    text = json.dumps(_binding(config), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _difference(found: Config, asked: Config) -> str:
-    keys = [key for key in found | asked if found.get(key) != asked.get(key)]
-    return ", ".join(f"{key}: {found.get(key)} there, {asked.get(key)} here" for key in keys)
+    """Every setting that differs, by its full name: `options.noise: a there, b here`."""
+    there, here = _flat(found), _flat(asked)
+    keys = [key for key in there | here if there.get(key) != here.get(key)]
+    return ", ".join(
+        f"{key}: {_short(there.get(key))} there, {_short(here.get(key))} here" for key in keys
+    )
+
+
+def _flat(config: Config, prefix: str = "") -> Config:
+    flat: Config = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _short(value: ConfigValue) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _drop_unfinished_line(path: Path) -> None:

@@ -52,8 +52,9 @@ def to_record(result: Result, run: str) -> Config:
         "prediction": c.prediction,
         "radii": list(c.radii),
         "p_lower": c.p_lower,
-        "selection": list(c.counts.selection),
-        "estimation": list(c.counts.estimation),
+        "classes": len(c.counts.selection),
+        "selection": _sparse(c.counts.selection),
+        "estimation": _sparse(c.counts.estimation),
         "space": {"size": list(c.space.size), "blocks": blocks},
         "run": run,
     }
@@ -66,7 +67,8 @@ def from_record(record: Any, law: NoiseLaw, alpha: float, method: str) -> Result
         for b in record["space"]["blocks"]
     )
     height, width = record["space"]["size"]
-    counts = Counts(tuple(record["selection"]), tuple(record["estimation"]))
+    classes = record["classes"]
+    counts = Counts(_dense(record["selection"], classes), _dense(record["estimation"], classes))
     plain = record["plain"]
     return Result(
         int(record["index"]),
@@ -76,3 +78,17 @@ def from_record(record: Any, law: NoiseLaw, alpha: float, method: str) -> Result
         str(record["source"]),
         str(record["pixels"]),
     )
+
+
+def _sparse(counts: tuple[int, ...]) -> Config:
+    """The classes that were answered at all: a thousand classes mostly are not."""
+    return {str(number): count for number, count in enumerate(counts) if count}
+
+
+def _dense(sparse: dict[str, int], classes: int) -> tuple[int, ...]:
+    counts = [0] * classes
+    for number, count in sparse.items():
+        if not 0 <= int(number) < classes:
+            raise ValueError(f"class {number} of {classes}")
+        counts[int(number)] = count
+    return tuple(counts)

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from rich.console import Console
-from torch import Tensor
 
-from deformrs import __version__
 from deformrs.checks import check_alpha, check_seed, check_whole
-from deformrs.config import Config
 from deformrs.data import load_digits
 from deformrs.data.digits import TEST
 from deformrs.deformations import Rotation
 from deformrs.errors import InputError
-from deformrs.models import SmallCNN
-from deformrs.noise import Uniform
+from deformrs.models import SmallCNN, save_model
+from deformrs.preparation import Preparation
 from deformrs.progress import step
+from deformrs.questions import RadiusAsked
 from deformrs.report.curve import draw_curve
 from deformrs.report.gallery import Exhibit, draw_gallery
 from deformrs.report.tables import Row, accuracy_rows, average_radius, markdown
-from deformrs.rounding import format_down, percent_down
-from deformrs.runs import Result, Run, write_atomically
-from deformrs.smoothing import SmoothedClassifier
+from deformrs.rounding import format_down
+from deformrs.runs import Result, write_atomically
+from deformrs.specs import parse_noise
+from deformrs.tasks.certifying import Sampling, certify_job
+from deformrs.tasks.jobs import DataOptions, ModelOptions, SmoothingOptions, prepare
 from deformrs.training import Step, train
 
 RADII = {f"{degrees}°": math.radians(degrees) for degrees in (10, 30, 60)}
-NOISE = Uniform(math.pi / 2)
+NOISE = "uniform:90deg"
 
 
 @dataclass(frozen=True)
@@ -64,65 +65,57 @@ class Tour:
 
 
 def run(settings: Settings, console: Console) -> Tour:
-    """Train, certify, and write certificates, curve, table and gallery into `settings.out`."""
-    images, labels = load_digits("test")
-    deformation = Rotation()
-    about: Config = {
-        "version": __version__,
-        "torch": str(torch.__version__),
-        "command": "quickstart",
-        "deformation": deformation.to_config(),
-        "epochs": settings.epochs,
-        "n": settings.n,
-        "n0": settings.n0,
-        "seed": settings.seed,
-    }
-    with Run.open(settings.out, NOISE, settings.alpha, "clopper_pearson", about) as run:
-        _certify(run, settings, images, labels, console)
-        results = run.results[: settings.digits]
+    """Train, certify, and write network, certificates, curve, table and gallery to its folder."""
+    out = settings.out
+    out.mkdir(parents=True, exist_ok=True)  # before training, not after it
+    _train_once(settings, console)
+    job = prepare(
+        ModelOptions(str(out), device="cpu"),
+        DataOptions("digits"),
+        SmoothingOptions("rotation", NOISE),
+        out,
+    )
+    sampling = Sampling(settings.n, settings.n0, settings.alpha, settings.seed, max=settings.digits)
+    results = certify_job(job, sampling, out, console, [RadiusAsked("30deg")])
 
     files = {
-        name: settings.out / name
-        for name in ("certificates.jsonl", "table.md", "curve.png", "gallery.png")
+        name: out / name for name in ("certificates.jsonl", "table.md", "curve.png", "gallery.png")
     }
     write_atomically(files["table.md"], markdown(results, RADII))
     draw_curve(results, files["curve.png"])
     exhibits = [
-        Exhibit(images[result.index], result.certificate) for result in _one_of_each_class(results)
+        Exhibit(torch.from_numpy(job.pictures[result.index][0]), result.certificate)
+        for result in _one_of_each_class(results)
     ]
     if exhibits:
-        draw_gallery(exhibits, deformation, files["gallery.png"])
+        draw_gallery(exhibits, job.classifier.deformation, files["gallery.png"])
     else:
         files.pop("gallery.png").unlink(missing_ok=True)
     return Tour(accuracy_rows(results, RADII), average_radius(results), files)
 
 
-def _certify(
-    run: Run, settings: Settings, images: Tensor, labels: Tensor, console: Console
-) -> None:
-    """Certify the digits that have no certificate yet, with a network trained for it."""
-    missing = [index for index in range(settings.digits) if index not in run.done]
-    if not missing:
-        return
-    classifier = SmoothedClassifier(_trained(settings, console), Rotation(), NOISE, 10)
-    with step(console, "certifying digits", settings.digits) as advance:
-        for index in missing:
-            certificate = classifier.certify(
-                images[index],
-                settings.n,
-                settings.n0,
-                settings.alpha,
-                settings.seed,
-                index=index,
-            )
-            run.add(Result(index, int(labels[index]), certificate))
-            held = sum(result.holds(RADII["30°"]) for result in run.results)
-            advance(index + 1, f"{percent_down(held, len(run.results))} % certified at 30°")
+def _train_once(settings: Settings, console: Console) -> None:
+    """Leave a trained network in the folder, unless it is there already."""
+    wanted = json.dumps({"epochs": settings.epochs, "seed": settings.seed}) + "\n"
+    note = settings.out / "training.json"
+    if not note.exists():
+        model = _trained(settings, console)
+        save_model(settings.out, model, Preparation(channels=1))
+        write_atomically(note, wanted)
+    elif note.read_text() != wanted:
+        raise InputError(
+            f"the network in {settings.out}",
+            f"trained with other settings ({note.read_text().strip()})",
+            f"cannot stand for {wanted.strip()}",
+            "choose another folder, or remove this one",
+        )
 
 
 def _trained(settings: Settings, console: Console) -> SmallCNN:
     images, labels = load_digits("train")
     model = SmallCNN(width=32, seed=settings.seed)
+    deformation = Rotation()
+    noise = parse_noise(NOISE, deformation.space((28, 28)))
     batches = settings.epochs * -(-len(images) // 128)
     with step(console, "training a network", batches) as advance:
 
@@ -134,8 +127,8 @@ def _trained(settings: Settings, console: Console) -> SmallCNN:
             model,
             images,
             labels,
-            Rotation(),
-            NOISE,
+            deformation,
+            noise,
             epochs=settings.epochs,
             seed=settings.seed,
             report=show,

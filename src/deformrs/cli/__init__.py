@@ -1,0 +1,88 @@
+"""The command line: it parses, calls and prints."""
+
+from __future__ import annotations
+
+import ctypes
+import difflib
+import platform
+import sys
+
+import click
+
+from deformrs import __version__
+from deformrs.cli.certify import certify
+from deformrs.cli.gallery import gallery
+from deformrs.cli.predict import predict
+from deformrs.cli.quickstart import quickstart
+from deformrs.cli.report import report
+from deformrs.errors import DeformRSError
+
+
+def main() -> None:
+    """Run the command line; every foreseen failure is one line and exit code 1."""
+    try:
+        commands(standalone_mode=False)
+    except click.ClickException as error:
+        _fail(error.format_message(), error.exit_code)
+    except click.exceptions.Exit as ended:
+        sys.exit(ended.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        _fail("interrupted; what was done is kept, and the same command goes on from there", 130)
+    except (DeformRSError, OSError) as error:
+        _fail(str(error), 1)
+
+
+def _fail(message: str, code: int) -> None:
+    click.echo("error: " + " ".join(message.split()), err=True)
+    sys.exit(code)
+
+
+class _Verbs(click.Group):
+    """Verbs in the order people use them; a misspelt one is answered with the nearest."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and name not in self.commands:
+            near = difflib.get_close_matches(name, self.commands, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "see deformrs --help"
+            known = ", ".join(self.commands)
+            ctx.fail(f"the verb is {name!r}; it must be one of {known}: {hint}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def commands() -> None:
+    """How far may a picture be deformed before a classifier's answer can change?
+
+    \b
+    Example:
+      deformrs quickstart
+    """
+    _keep_freed_memory()
+
+
+for _verb in (quickstart, certify, report, gallery, predict):
+    commands.add_command(_verb)
+
+
+def _keep_freed_memory() -> None:
+    """Tell glibc to keep large blocks instead of returning them after every batch.
+
+    Page faults otherwise cost more than the arithmetic of a small network. Must happen before
+    torch allocates; elsewhere than on glibc there is nothing to do.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL(None)
+        mmap_threshold, trim_threshold = -3, -1
+        libc.mallopt(mmap_threshold, 2**30)
+        libc.mallopt(trim_threshold, 2**31 - 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""`deformrs certify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from deformrs.cli.options import (
+    Word,
+    data_options,
+    model_options,
+    sampling_options,
+    smoothing_options,
+    split_list,
+)
+
+if TYPE_CHECKING:
+    from deformrs.tasks.jobs import DataOptions, ModelOptions, SmoothingOptions
+
+
+@click.command()
+@model_options(required=True)
+@data_options(required=True)
+@smoothing_options(required=True)
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The run folder; one that was stopped is taken up.",
+)
+@sampling_options(n=100_000)
+@click.option(
+    "--method",
+    type=Word("clopper_pearson", "bonferroni", "anytime"),
+    default="clopper_pearson",
+    show_default=True,
+    help="The bound on probabilities.",
+)
+@click.option("--skip", default=1, show_default=True, help="Certify every K-th picture.")
+@click.option("--max", "most", type=int, help="Look at the first N pictures only.")
+@click.option("--radii", help="Radii to watch, e.g. 10deg,30deg.")
+@click.option("--region", "regions", multiple=True, help="'rotation<=10deg, scale=0.8..1.2'.")
+@click.option(
+    "--export", type=click.Path(path_type=Path), help="Also write idx, label, predict, … as TSV."
+)
+def certify(
+    model: ModelOptions,
+    data: DataOptions,
+    smoothing: SmoothingOptions,
+    out: Path,
+    n: int,
+    n0: int,
+    alpha: float,
+    seed: int,
+    method: str,
+    skip: int,
+    most: int | None,
+    radii: str | None,
+    regions: tuple[str, ...],
+    export: Path | None,
+) -> None:
+    """Certify labelled pictures: how far may each be deformed?
+
+    Interrupt it as you like: the same command goes on where it stopped.
+
+    \b
+    Examples:
+      deformrs certify --model runs/quickstart --data digits --deformation rotation \\
+          --noise uniform:90deg --n 1000 --max 20 --radii 10deg,30deg --out runs/digits
+      deformrs certify --model timm:resnet18 --data photos/ --deformation rotation \\
+          --noise uniform:30deg --out runs/photos
+      deformrs certify --model net.py:build --weights net.safetensors --data mnist \\
+          --deformation rotation+scaling --noise uniform:30deg+uniform:20% \\
+          --region "rotation<=5deg, scale=0.9..1.1" --out runs/both
+    """
+    from rich.console import Console
+
+    from deformrs.questions import questions
+    from deformrs.report.export import export_tsv
+    from deformrs.runs import read_times, write_atomically
+    from deformrs.tasks.certifying import Sampling, certify_job, summary
+    from deformrs.tasks.jobs import prepare
+
+    console = Console(highlight=False)
+    asked = questions(split_list(radii), regions)
+    sampling = Sampling(n=n, n0=n0, alpha=alpha, seed=seed, method=method, skip=skip, max=most)
+    job = prepare(model, data, smoothing, out)
+    results = certify_job(job, sampling, out, console, asked)
+    for line in summary(results, asked):
+        console.print(line, markup=False, soft_wrap=True)
+    if export is not None:
+        write_atomically(export, export_tsv(results, read_times(out)))
+        console.print(f"\nwritten: {export}", markup=False, soft_wrap=True)
+    console.print(f"\nnext: deformrs report {out}", markup=False, soft_wrap=True)

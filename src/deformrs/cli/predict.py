@@ -1,0 +1,61 @@
+"""`deformrs predict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from deformrs.cli.options import model_options, run_option, sampling_options, smoothing_options
+
+if TYPE_CHECKING:
+    from deformrs.tasks.jobs import ModelOptions, SmoothingOptions
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@run_option
+@model_options(required=False)
+@smoothing_options(required=False)
+@sampling_options(n=10_000)
+@click.option("--region", "regions", multiple=True, help="Is this certified too?")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def predict(
+    files: tuple[Path, ...],
+    run: Path | None,
+    model: ModelOptions,
+    smoothing: SmoothingOptions,
+    n: int,
+    n0: int,
+    alpha: float,
+    seed: int,
+    regions: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """What is on these pictures, and how far may they be deformed?
+
+    \b
+    Examples:
+      deformrs predict digit.png --model runs/quickstart --deformation rotation \\
+          --noise uniform:90deg --n 2000
+      deformrs predict digit.png --run runs/digits
+    """
+    from deformrs.questions import questions
+    from deformrs.tasks.certifying import Sampling
+    from deformrs.tasks.jobs import options_of
+    from deformrs.tasks.predicting import predictions
+
+    own = run if run is not None and not model.model else None
+    model, smoothing = options_of(run, model, smoothing)
+    sampling = Sampling(n=n, n0=n0, alpha=alpha, seed=seed)
+    asked = questions((), regions)
+    failed = 0
+    for answer in predictions(files, model, smoothing, sampling, asked, own):
+        if answer.fault is not None:
+            failed += 1
+            click.echo(f"error: {answer.fault}", err=True)
+        else:
+            click.echo(answer.json if as_json else answer.words)
+    if failed:
+        raise click.exceptions.Exit(1)

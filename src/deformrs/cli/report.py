@@ -1,0 +1,76 @@
+"""`deformrs report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from deformrs.cli.options import Word, split_list
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder for the page and its parts.  [report/ in the first run]",
+)
+@click.option("--alpha", type=float, help="Certify anew at this level, from the stored counts.")
+@click.option(
+    "--method",
+    type=Word("clopper_pearson", "bonferroni", "anytime"),
+    help="Certify anew by this bound.",
+)
+@click.option("--radii", help="Radii of the tables, e.g. 10deg,30deg.")
+@click.option(
+    "--region", "regions", multiple=True, help="'rotation<=10deg, scale=0.8..1.2, shift<=4px'."
+)
+@click.option("--no-pictures", is_flag=True, help="Leave the least robust pictures out.")
+@click.option(
+    "--export", type=click.Path(path_type=Path), help="Also write one run as idx, label, … TSV."
+)
+def report(
+    runs: tuple[Path, ...],
+    out: Path | None,
+    alpha: float | None,
+    method: str | None,
+    radii: str | None,
+    regions: tuple[str, ...],
+    no_pictures: bool,
+    export: Path | None,
+) -> None:
+    """Make a page, figures and tables of one or several runs. Nothing is sampled again.
+
+    Choose alpha and the bound before you look: the best of several is not one of that level.
+
+    \b
+    Examples:
+      deformrs report runs/quickstart --radii 10deg,30deg
+      deformrs report runs/quickstart --alpha 0.0001 --out runs/strict
+    """
+    from deformrs.data.stored import StoredPictures
+    from deformrs.errors import InputError
+    from deformrs.report.export import export_tsv
+    from deformrs.report.writing import write_report
+    from deformrs.runs import read_run, read_times, write_atomically
+
+    if export is not None and len(runs) != 1:
+        raise InputError("--export", f"asked for {len(runs)} runs", "writes one run", "name one")
+    stored = [read_run(folder, alpha=alpha, method=method) for folder in runs]
+    pictures = None if no_pictures else StoredPictures()
+    files = write_report(
+        stored,
+        out or runs[0] / "report",
+        radii=split_list(radii),
+        regions=regions,
+        pictures=pictures,
+    )
+    if pictures is not None:
+        for reason in pictures.missing:
+            click.echo(f"note: {reason}", err=True)
+    if export is not None:
+        write_atomically(export, export_tsv(stored[0].results, read_times(runs[0])))
+        files["log"] = export
+    for name, path in files.items():
+        click.echo(f"{name:<20} {path}")

@@ -1,0 +1,5 @@
+"""What certifies a whole set of pictures."""
+
+from deformrs.engines.local import certify_dataset, check_dataset, chosen
+
+__all__ = ["certify_dataset", "check_dataset", "chosen"]

@@ -1,0 +1,129 @@
+"""Deformations and noise laws as people type them: `rotation`, `dct:3`, `uniform:30deg`.
+
+rotation+scaling+translation      one after another, in that order
+dct:3   dct:k=3,basis=cosine      with their fields
+lens.py:Lens                      a family of one's own, from a Python file
+uniform:30deg   gaussian:4px      a law and its scale, in the unit of the family
+gaussian:4px,2px                  a scale for each parameter
+uniform:30deg+gaussian:0.1        one law for each part of a composition
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from pathlib import Path
+
+from deformrs.config import Config, ConfigValue
+from deformrs.deformations import Compose, Deformation
+from deformrs.errors import InputError
+from deformrs.noise import Gaussian, Independent, NoiseLaw, Uniform
+from deformrs.plugins import load_object
+from deformrs.space import Block, Space
+from deformrs.units import parse_quantity
+
+_LAWS: dict[str, type[Uniform] | type[Gaussian]] = {"uniform": Uniform, "gaussian": Gaussian}
+
+
+def parse_deformation(text: str) -> Deformation:
+    """The deformation of that name.
+
+    >>> parse_deformation("rotation+dct:3")
+    Compose(Rotation(), DCT(k=3, basis='dct'))
+    """
+    parts = [_family(part.strip()) for part in text.split("+")]
+    return parts[0] if len(parts) == 1 else Compose(*parts)
+
+
+def parse_noise(text: str, space: Space) -> NoiseLaw:
+    """The law of that name on that space. Pixels are counted on pictures of the space's size.
+
+    >>> from deformrs import Rotation
+    >>> parse_noise("uniform:180deg", Rotation().space((28, 28)))
+    Uniform(scale=3.141592653589793)
+    """
+    parts = [part.strip() for part in text.split("+")]
+    if len(parts) != len(space.blocks):
+        raise InputError(
+            "the noise",
+            repr(text),
+            f"must have one law for each of {', '.join(b.family for b in space.blocks)}",
+            "join them with '+', e.g. uniform:30deg+gaussian:0.1",
+        )
+    laws = [
+        _law(part, block, space.alone(index))
+        for index, (part, block) in enumerate(zip(parts, space.blocks, strict=True))
+    ]
+    return laws[0] if len(laws) == 1 else Independent(*laws)
+
+
+def _family(text: str) -> Deformation:
+    if ".py:" in text:
+        path, _, name = text.partition(".py:")
+        found = load_object(Path(path + ".py"), name)
+        made = found() if isinstance(found, type) else found
+        if not isinstance(made, Deformation):
+            raise InputError(
+                f"{name} in {path}.py", repr(made), "must be a Deformation", "name its class"
+            )
+        return made
+    name, _, rest = text.partition(":")
+    if name not in Deformation.registry or name == Compose.name:
+        names = sorted(set(Deformation.registry) - {Compose.name})
+        raise InputError(
+            "the deformation",
+            repr(name),
+            "must be one of " + ", ".join(names),
+            _nearest(name, names) or "join several with '+'; a file of your own is lens.py:Lens",
+        )
+    return Deformation.from_config(_fields(Deformation.registry[name], rest) | {"name": name})
+
+
+def _fields(family: type, text: str) -> Config:
+    """`3,basis=cosine` as the fields of a family: by position first, then by name."""
+    names = [field.name for field in dataclasses.fields(family)]
+    values: Config = {}
+    for place, item in enumerate(part.strip() for part in text.split(",") if part.strip()):
+        key, sign, value = item.partition("=")
+        if not sign:
+            if place >= len(names):
+                raise InputError(
+                    f"a field of {family.__name__}",
+                    repr(item),
+                    f"is one more than its {len(names)} field(s)",
+                    "remove it",
+                )
+            key, value = names[place], item
+        values[key.strip()] = _plain(value.strip())
+    return values
+
+
+def _plain(text: str) -> ConfigValue:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _law(text: str, block: Block, space: Space) -> Uniform | Gaussian:
+    name, _, scales = text.partition(":")
+    if name not in _LAWS:
+        raise InputError(
+            "the noise",
+            repr(name),
+            "must be one of " + ", ".join(_LAWS),
+            _nearest(name, list(_LAWS)) or "e.g. uniform:30deg or gaussian:0.1",
+        )
+    if not scales.strip():
+        raise InputError("the noise", repr(text), "must have a scale", f"e.g. {name}:0.1")
+    values = tuple(parse_quantity(scale, block.unit, space.size) for scale in scales.split(","))
+    law = _LAWS[name](values if len(values) > 1 else values[0])
+    law.check(space)
+    return law
+
+
+def _nearest(name: str, names: list[str]) -> str | None:
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else None

@@ -1,0 +1,142 @@
+"""A whole job on the terminal: look at the pictures, certify them, say what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from deformrs.checks import check_alpha, check_seed, check_whole
+from deformrs.engines import certify_dataset, chosen
+from deformrs.progress import Rates, step
+from deformrs.questions import Question
+from deformrs.report.tables import average_radius
+from deformrs.rounding import percent_down
+from deformrs.runs import Result
+from deformrs.statistics import check_method
+from deformrs.tasks.jobs import Job
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How many samples, how sure, which pictures."""
+
+    n: int = 100_000
+    n0: int = 100
+    alpha: float = 1e-3
+    seed: int = 0
+    method: str = "clopper_pearson"
+    skip: int = 1
+    max: int | None = None
+
+    def __post_init__(self) -> None:
+        # Before a network is loaded, not after it.
+        check_whole("n", self.n, least=1)
+        check_whole("n0", self.n0, least=1)
+        check_whole("skip", self.skip, least=1)
+        if self.max is not None:
+            check_whole("max", self.max, least=1)
+        check_alpha(self.alpha)
+        check_seed("seed", self.seed)
+        check_method(self.method)
+
+
+def certify_job(
+    job: Job, sampling: Sampling, out: Path, console: Console, questions: Sequence[Question] = ()
+) -> list[Result]:
+    """Certify what the job asks into the run folder `out`, and show how it goes."""
+    space = job.classifier.deformation.space(job.size)
+    for question in questions:
+        question.check(space)
+    indices = chosen(len(job.pictures), sampling.skip, sampling.max)
+    results: list[Result] = []
+    with step(console, "certifying", len(indices)) as advance:
+        rates, tally = Rates(), Tally(questions)
+        each = sampling.n0 + sampling.n
+        begun = 0
+
+        def looked(count: int) -> None:
+            advance(0, f"{count} pictures looked at")
+
+        def watch(samples: int) -> None:
+            nonlocal begun
+            begun += samples
+            rates.add(samples=samples)
+            advance(len(results) + begun / each, _joined(rates.words, tally.words))
+
+        for result in certify_dataset(
+            job.classifier,
+            job.pictures,
+            n=sampling.n,
+            n0=sampling.n0,
+            alpha=sampling.alpha,
+            seed=sampling.seed,
+            method=sampling.method,
+            skip=sampling.skip,
+            max=sampling.max,
+            out=out,
+            about=job.about,
+            same_size=job.noise_in_pixels,
+            looked=looked,
+            watch=watch,
+        ):
+            results.append(result)
+            rates.add(pictures=1 if begun else 0)
+            begun = 0
+            tally.add(result)
+            advance(len(results), _joined(rates.words, tally.words))
+    return results
+
+
+class Tally:
+    """How many results answer each question with yes, as they come."""
+
+    def __init__(self, questions: Sequence[Question]) -> None:
+        self._held = dict.fromkeys(questions, 0)
+        self._total = 0
+
+    def add(self, result: Result) -> None:
+        self._total += 1
+        for question in self._held:
+            self._held[question] += question.holds(result)
+
+    @property
+    def words(self) -> str:
+        """`93.1 % up to 10deg, 88.0 % up to 30deg`, or nothing."""
+        if not self._total:
+            return ""
+        return ", ".join(
+            f"{percent_down(held, self._total)} % {question.words}"
+            for question, held in self._held.items()
+        )
+
+
+def _joined(*words: str) -> str:
+    return ", ".join(filter(None, words))
+
+
+def summary(results: Sequence[Result], questions: Sequence[Question]) -> list[str]:
+    """What came of it, a line each."""
+    total = len(results)
+    first = results[0].certificate
+
+    def share(count: int) -> str:
+        return f"{percent_down(count, total):>6} %   {count} of {total}"
+
+    lines = [
+        f"{first.law.describe(first.space)}, n = {first.counts.n:,}, alpha = {first.alpha}",
+        f"  model alone is right          {share(sum(r.plain == r.label for r in results))}",
+        f"  smoothed model is right       {share(sum(r.correct for r in results))}",
+        "  abstains                      "
+        + share(sum(r.certificate.prediction is None for r in results)),
+    ]
+    for question in questions:
+        held = sum(question.holds(result) for result in results)
+        lines.append(f"  right, certified {question.words:<12} {share(held)}")
+    if len(first.radii) == 1:
+        block = first.space.blocks[0]
+        mean = block.unit.show_down(average_radius(results), first.space.size)
+        lines.append(f"  average certified radius      {mean:>8}")
+    return lines

@@ -1,0 +1,193 @@
+"""Bad input on the command line: one line, a non-zero exit code, nothing lost."""
+
+from __future__ import annotations
+
+import pickle
+import resource
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from commands import ENVIRONMENT, command, deformrs, fails
+from deformrs.models import SmallCNN
+from deformrs.runs import CERTIFICATES, load_run
+
+FACTORY = """
+from deformrs.models import SmallCNN
+
+def build():
+    return SmallCNN(num_classes=10, channels=1, width=4, seed=9)
+"""
+ASKED = [
+    *("--deformation", "rotation", "--noise", "uniform:30deg", "--n", "50", "--n0", "20"),
+    *("--device", "cpu", "--out", "run"),
+]
+
+
+def certify(*arguments: str) -> list[str]:
+    return ["certify", "--model", "network", "--data", "photos", *ASKED, *arguments]
+
+
+@pytest.fixture
+def photos(network: Path) -> Path:
+    """Ten digits in a folder with labels.csv."""
+    folder = network.parent / "photos"
+    folder.mkdir()
+    generator = np.random.default_rng(0)
+    for number in range(10):
+        pixels = generator.integers(0, 256, (28, 28), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    rows = "".join(f"{number}.png,{number}\n" for number in range(10))
+    (folder / "labels.csv").write_text("file,label\n" + rows)
+    return folder
+
+
+def test_a_missing_picture(photos: Path) -> None:
+    (photos / "3.png").unlink()
+    line = fails(*certify(), cwd=photos.parent)
+    assert "3.png" in line
+
+
+def test_corrupt_pictures_are_all_named_before_anything_is_sampled(photos: Path) -> None:
+    whole = (photos / "4.png").read_bytes()
+    (photos / "4.png").write_bytes(whole[: len(whole) // 2])
+    (photos / "7.png").write_bytes(b"")
+    line = fails(*certify(), cwd=photos.parent)
+    assert "4.png" in line
+    assert "7.png" in line
+    assert load_run(photos.parent / "run") == []
+    (photos / "4.png").write_bytes(whole)
+    (photos / "7.png").write_bytes(whole)
+    deformrs(*certify(), cwd=photos.parent)
+    assert len(load_run(photos.parent / "run")) == 10
+
+
+def test_a_label_out_of_range(photos: Path) -> None:
+    (photos / "labels.csv").write_text("file,label\n0.png,3\n1.png,10\n")
+    line = fails(*certify(), cwd=photos.parent)
+    assert "1.png" in line
+    assert "10" in line
+    assert not (photos.parent / "run").exists()
+
+
+def test_an_empty_folder(photos: Path) -> None:
+    (photos.parent / "nothing").mkdir()
+    assert "nothing" in fails(*certify("--data", "nothing"), cwd=photos.parent)
+    assert "nowhere" in fails(*certify("--data", "nowhere"), cwd=photos.parent)
+
+
+def test_weights_that_do_not_fit(photos: Path) -> None:
+    folder = photos.parent
+    (folder / "mymodel.py").write_text(FACTORY)
+    save_file(SmallCNN(width=6).state_dict(), folder / "wide.safetensors")
+    line = fails(
+        *certify("--model", "mymodel.py:build", "--weights", "wide.safetensors"), cwd=folder
+    )
+    assert "features.0.0.weight" in line
+    state = SmallCNN(width=4).state_dict()
+    del state["head.bias"]
+    torch.save(state, folder / "short.pth")
+    line = fails(*certify("--model", "mymodel.py:build", "--weights", "short.pth"), cwd=folder)
+    assert "head.bias" in line
+
+
+class Payload:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[Path]]:
+        return Path.touch, (self.path,)
+
+
+def test_a_hidden_payload_is_refused_and_never_executed(photos: Path) -> None:
+    folder = photos.parent
+    (folder / "mymodel.py").write_text(FACTORY)
+    hidden = Payload(folder / "executed")
+    torch.save(SmallCNN(width=4).state_dict() | {"hidden": hidden}, folder / "hidden.pth")
+    (folder / "bare.pth").write_bytes(pickle.dumps(hidden))
+    for weights in ("hidden.pth", "bare.pth"):
+        line = fails(*certify("--model", "mymodel.py:build", "--weights", weights), cwd=folder)
+        assert "safetensors" in line
+    assert not (folder / "executed").exists()
+    pickle.loads((folder / "bare.pth").read_bytes())
+    assert (folder / "executed").exists(), "the payload works where it is let loose"
+
+
+def test_a_full_disk_loses_nothing(photos: Path) -> None:
+    """The operating system refuses to let a file grow beyond a limit, as a full disk does."""
+    folder = photos.parent
+    deformrs(*certify("--max", "1"), cwd=folder)
+    path = folder / "run" / CERTIFICATES
+    room = int(2.5 * path.stat().st_size)
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+
+    done = subprocess.run(
+        command(*certify()),
+        cwd=folder,
+        env=ENVIRONMENT,
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert len(load_run(folder / "run")) == 2
+    deformrs(*certify(), cwd=folder)
+    cut = path.read_bytes()
+    deformrs(*certify("--out", "whole"), cwd=folder)
+    assert cut == (folder / "whole" / CERTIFICATES).read_bytes()
+
+
+def test_a_folder_that_cannot_be_written(photos: Path) -> None:
+    (photos.parent / "file").write_text("")
+    line = fails(*certify("--out", "file/run"), cwd=photos.parent)
+    assert "file" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--deformation", "rotatoin"], "did you mean 'rotation'"),
+        (["--noise", "unifrom:30deg"], "did you mean 'uniform'"),
+        (["--noise", "uniform:30"], "must be a number with its unit"),
+        (["--model", "tim:resnet18"], "timm:"),
+        (["--data", "digit"], "did you mean 'digits'"),
+        (["--device", "cudda"], "cannot be used here"),
+        (["--alpha", "2"], "alpha is 2.0; it must lie in (0, 1)"),
+        (["--n", "0"], "n is 0"),
+        (["--skip", "0"], "skip is 0"),
+        (["--radii", "10px"], "must be a number with its unit"),
+        (["--region", "rotatoin<=3deg"], "did you mean 'rotation'"),
+    ],
+)
+def test_values_that_cannot_be(photos: Path, arguments: list[str], message: str) -> None:
+    assert message in fails(*certify(*arguments), cwd=photos.parent)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["certfy"], "did you mean 'certify'"),
+        (certify("--precision", "bfloat"), "did you mean 'bfloat16'"),
+        (certify("--padding", "zero"), "did you mean 'zeros'"),
+        (certify("--method", "clopper"), "did you mean 'clopper_pearson'"),
+        (certify("--mean", "a,b"), "must be numbers"),
+        (certify("--batch-size", "0"), "--batch-size"),
+        (certify("--nois", "uniform:3deg"), "--noise"),
+        (["certify", "--data", "digits", "--out", "run"], "--model"),
+        (["report"], "RUNS"),
+    ],
+)
+def test_options_that_cannot_be_read(photos: Path, arguments: list[str], message: str) -> None:
+    assert message in fails(*arguments, cwd=photos.parent, code=2)

@@ -1,0 +1,75 @@
+"""Pictures, classifiers and drawn files that the tests of galleries share."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+from torch.nn.functional import interpolate, one_hot
+
+from deformrs import Certificate, Counts, Deformation, NoiseLaw, SmoothedClassifier
+from deformrs.geometry import size_of
+from deformrs.tasks.exhibition import Sampling
+
+QUICK = Sampling(columns=4, n=200, n0=20, predict_n=40)
+
+
+def photograph(channels: int = 3, height: int = 24, width: int = 32, seed: int = 0) -> Tensor:
+    """Smooth colours: [channels, height, width]."""
+    coarse = torch.rand(1, channels, 5, 5, generator=torch.Generator().manual_seed(seed))
+    return interpolate(coarse, (height, width), mode="bilinear")[0]
+
+
+def spot(height: int = 24, width: int = 32) -> Tensor:
+    """A bright patch in the right half."""
+    image = torch.zeros(1, height, width)
+    image[:, height // 3 : -(height // 3), width // 2 + 3 : -4] = 1
+    return image
+
+
+def brighter_side(pictures: Tensor) -> Tensor:
+    """Class 1 where the right half is the brighter one."""
+    half = pictures.shape[-1] // 2
+    left, right = pictures[..., :half], pictures[..., -half:]
+    return torch.stack([left.sum((1, 2, 3)), right.sum((1, 2, 3))], dim=1)
+
+
+def coin(pictures: Tensor) -> Tensor:
+    """Answers by the last digits of the picture: every certificate abstains."""
+    return one_hot((pictures.sum((1, 2, 3)) * 1e4).long() % 2, 2).float()
+
+
+def smooth(deformation: Deformation, noise: NoiseLaw) -> SmoothedClassifier:
+    return SmoothedClassifier(brighter_side, deformation, noise, num_classes=2)
+
+
+def smooth_coin(deformation: Deformation, noise: NoiseLaw) -> SmoothedClassifier:
+    return SmoothedClassifier(coin, deformation, noise, num_classes=2)
+
+
+def claimed(deformation: Deformation, law: NoiseLaw, hits: tuple[int, int]) -> Certificate:
+    """What those counts would say of the picture with the spot."""
+    counts = Counts(hits, hits)
+    return law.certify(counts, deformation.space(size_of(spot())), 0.001)
+
+
+def drawn(path: Path) -> NDArray[np.uint8]:
+    """The pixels of a PNG: [h, w, 3]."""
+    with Image.open(path) as picture:
+        return np.asarray(picture.convert("RGB"))
+
+
+def colours(path: Path) -> int:
+    """How many different colours a PNG has."""
+    with Image.open(path) as picture:
+        return len(picture.convert("RGB").getcolors(2**24) or [])
+
+
+def words(path: Path) -> list[str]:
+    """Every line of an SVG's text, which stands in comments beside its outlines."""
+    return re.findall(r"<!-- (.*?) -->", path.read_text(), flags=re.DOTALL)

@@ -1,0 +1,53 @@
+"""Progress: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from deformrs import progress
+from deformrs.progress import Rates, step
+
+
+def test_one_plain_line_where_there_is_no_terminal() -> None:
+    out = io.StringIO()
+    with step(Console(file=out), "certifying", 10) as advance:
+        for done in range(1, 11):
+            advance(done, "[93.1 %] up to 10deg")
+    assert out.getvalue() == "certifying: 10/10 [93.1 %] up to 10deg\n"
+
+
+def test_a_long_step_speaks_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", -1.0)
+    out = io.StringIO()
+    with step(Console(file=out), "certifying", 3) as advance:
+        advance(1.5, "half way")
+    assert out.getvalue() == "certifying: 1/3 half way\n" * 2
+
+
+@pytest.mark.parametrize("width", [40, 120])
+def test_bar_and_words_on_a_terminal(width: int) -> None:
+    out = io.StringIO()
+    with step(Console(file=out, force_terminal=True, width=width), "certifying", 10) as advance:
+        advance(4, "93.1 % up to 10deg")
+    assert "4/10" in out.getvalue()
+    assert "93.1 % up to 10deg" in out.getvalue()
+
+
+def test_an_error_in_a_step_is_not_swallowed() -> None:
+    for terminal in (True, False):
+        console = Console(file=io.StringIO(), force_terminal=terminal)
+        with pytest.raises(KeyError), step(console, "certifying", 10):
+            raise KeyError("boom")
+
+
+def test_rates_count_from_their_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    rates = Rates()
+    rates.add(samples=1000)
+    rates.add(samples=3000, pictures=8)
+    now = 102.0
+    assert rates.words == "4 img/s, 2,000 samples/s"
