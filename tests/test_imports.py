@@ -45,7 +45,7 @@ ALLOWED: dict[str, set[str]] = {
     "tasks": NUMBERS
     | {"deformations", "noise", "regions", "geometry", "smoothing", "specs", "questions"}
     | {"models", "data", "preparation", "training", "engines", "runs", "report", "progress"},
-    "cli": BASE | {"data", "questions", "runs", "report", "tasks"},
+    "cli": BASE | {"data", "progress", "questions", "runs", "report", "tasks"},
     "__main__": {"cli"},
 }
 WITHOUT_TORCH = [

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from deformrs import progress
-from deformrs.progress import Rates, step
+from deformrs.progress import Downloads, Rates, step
 
 
 def test_one_plain_line_where_there_is_no_terminal() -> None:
@@ -41,6 +41,15 @@ def test_an_error_in_a_step_is_not_swallowed() -> None:
         console = Console(file=io.StringIO(), force_terminal=terminal)
         with pytest.raises(KeyError), step(console, "certifying", 10):
             raise KeyError("boom")
+
+
+def test_downloads_are_shown_file_by_file() -> None:
+    out = io.StringIO()
+    with Downloads(Console(file=out)) as fetched:
+        fetched("a.gz", 1_000_000, 10_000_000)
+        fetched("a.gz", 10_000_000, 10_000_000)
+        fetched("b.gz", 500_000, None)
+    assert out.getvalue() == "downloading a.gz, MB: 10/10\ndownloading b.gz, MB: 0/1\n"
 
 
 def test_rates_count_from_their_beginning(monkeypatch: pytest.MonkeyPatch) -> None:

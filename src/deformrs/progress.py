@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import Self
 
 from rich.console import Console, RenderableType
 from rich.progress import (
@@ -63,6 +64,31 @@ def step(console: Console, title: str, total: int) -> Iterator[Advance]:
 
 def _plain(console: Console, line: str) -> None:
     console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+class Downloads:
+    """Shows files as they are fetched: called with a name, bytes so far and bytes in all."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._open = ExitStack()
+        self._name = ""
+        self._advance: Advance | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._open.close()
+
+    def __call__(self, name: str, done: int, total: int | None) -> None:
+        if name != self._name or self._advance is None:
+            self._open.close()
+            self._name = name
+            megabytes = max(1, round((total or done) / 1e6))
+            shown = step(self._console, f"downloading {name}, MB", megabytes)
+            self._advance = self._open.enter_context(shown)
+        self._advance(done / 1e6, "")
 
 
 class Rates:

@@ -17,7 +17,7 @@ from deformrs.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from deformrs.tasks.jobs import DataOptions, ModelOptions, SmoothingOptions
+    from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
 
 
 @click.command()
@@ -77,6 +77,7 @@ def certify(
     """
     from rich.console import Console
 
+    from deformrs.progress import Downloads
     from deformrs.questions import questions
     from deformrs.report.export import export_tsv
     from deformrs.runs import read_times, write_atomically
@@ -86,7 +87,8 @@ def certify(
     console = Console(highlight=False)
     asked = questions(split_list(radii), regions)
     sampling = Sampling(n=n, n0=n0, alpha=alpha, seed=seed, method=method, skip=skip, max=most)
-    job = prepare(model, data, smoothing, out)
+    with Downloads(console) as fetched:
+        job = prepare(model, data, smoothing, out, fetched)
     results = certify_job(job, sampling, out, console, asked)
     for line in summary(results, asked):
         console.print(line, markup=False, soft_wrap=True)

@@ -18,7 +18,7 @@ from deformrs.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from deformrs.tasks.jobs import DataOptions, ModelOptions, SmoothingOptions
+    from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
 
 
 @click.command()

@@ -63,14 +63,14 @@ class BatchSize(click.ParamType):  # type: ignore[type-arg]  # generic since cli
 
 
 def _bundle(argument: str, kind: str, *options: Any) -> Callable[[Command], Command]:
-    """Hand several options to a command as one argument, of a class in `deformrs.tasks.jobs`."""
+    """Hand several options to a command as one argument, of a class in `deformrs.tasks.options`."""
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def call(**values: Any) -> None:
-            from deformrs.tasks import jobs  # imports torch: not before a command runs
+            from deformrs.tasks import options as kinds  # imports torch: not before a command runs
 
-            build = getattr(jobs, kind)
+            build = getattr(kinds, kind)
             own = {field.name: values.pop(field.name) for field in dataclasses.fields(build)}
             command(**{argument: build(**own)}, **values)
 
@@ -82,7 +82,7 @@ def _bundle(argument: str, kind: str, *options: Any) -> Callable[[Command], Comm
 
 
 def model_options(*, required: bool) -> Callable[[Command], Command]:
-    """`--model` and how it is executed: the argument `model`, a `jobs.ModelOptions`."""
+    """`--model` and how it is executed: the argument `model`, a `tasks.options.ModelOptions`."""
     return _bundle(
         "model",
         "ModelOptions",
@@ -115,7 +115,7 @@ def model_options(*, required: bool) -> Callable[[Command], Command]:
 
 
 def data_options(*, required: bool) -> Callable[[Command], Command]:
-    """`--data` and its split: the argument `data`, a `jobs.DataOptions`."""
+    """`--data` and its split: the argument `data`, a `tasks.options.DataOptions`."""
     return _bundle(
         "data",
         "DataOptions",

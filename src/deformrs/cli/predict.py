@@ -10,7 +10,7 @@ import click
 from deformrs.cli.options import model_options, run_option, sampling_options, smoothing_options
 
 if TYPE_CHECKING:
-    from deformrs.tasks.jobs import ModelOptions, SmoothingOptions
+    from deformrs.tasks.options import ModelOptions, SmoothingOptions
 
 
 @click.command()
@@ -43,7 +43,7 @@ def predict(
     """
     from deformrs.questions import questions
     from deformrs.tasks.certifying import Sampling
-    from deformrs.tasks.jobs import options_of
+    from deformrs.tasks.options import options_of
     from deformrs.tasks.predicting import predictions
 
     own = run if run is not None and not model.model else None

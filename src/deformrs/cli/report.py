@@ -26,6 +26,8 @@ from deformrs.cli.options import Word, split_list
 @click.option(
     "--region", "regions", multiple=True, help="'rotation<=10deg, scale=0.8..1.2, shift<=4px'."
 )
+@click.option("--title", default="Certified robustness", show_default=True)
+@click.option("--note", default="", help="What readers must know, beneath the title.")
 @click.option("--no-pictures", is_flag=True, help="Leave the least robust pictures out.")
 @click.option(
     "--export", type=click.Path(path_type=Path), help="Also write one run as idx, label, … TSV."
@@ -37,6 +39,8 @@ def report(
     method: str | None,
     radii: str | None,
     regions: tuple[str, ...],
+    title: str,
+    note: str,
     no_pictures: bool,
     export: Path | None,
 ) -> None:
@@ -65,6 +69,8 @@ def report(
         radii=split_list(radii),
         regions=regions,
         pictures=pictures,
+        title=title,
+        note=note,
     )
     if pictures is not None:
         for reason in pictures.missing:

@@ -12,9 +12,10 @@ from deformrs.report.tabulate import FEW_CLASSES, classes_tables
 from deformrs.report.words import READING, limits
 
 
-def to_document(sections: Sequence[Section]) -> str:
+def to_document(sections: Sequence[Section], title: str, note: str) -> str:
     """Everything that the page says, in Markdown; files are named beside it."""
-    lines = ["# Certified robustness", "", READING]
+    lines = [f"# {escape_markdown(title)}", "", READING]
+    lines += ["", escape_markdown(note)] if note else []
     for section in sections:
         lines += ["", f"## {escape_markdown(section.group.title)}", ""]
         lines += [

@@ -18,7 +18,7 @@ ASSETS = "assets"
 SCRIPTS = ("numbers.js", "picture.js", "gestures.js", "chart.js", "classes.js", "page.js")
 
 
-def render_page(sections: Sequence[Section]) -> str:
+def render_page(sections: Sequence[Section], title: str, note: str) -> str:
     """The whole page as text."""
     blocks = {section.slug: section.group.block for section in sections}
     data = {
@@ -33,6 +33,8 @@ def render_page(sections: Sequence[Section]) -> str:
         lstrip_blocks=True,
     )
     return environment.get_template("page.html").render(
+        title=title,
+        note=note,
         sections=sections,
         tables_of=tables_of,
         settings=settings,

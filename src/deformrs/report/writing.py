@@ -29,13 +29,15 @@ def write_report(
     radii: Sequence[str] = (),
     regions: Sequence[Region | str] = (),
     pictures: PicturesOf | None = None,
+    title: str = "Certified robustness",
+    note: str = "",
 ) -> dict[str, Path]:
     """Write report.html, report.md, tables/ and figures/ into `out`; files by their names there.
 
     Runs of one deformation on one data set are compared in one section. `radii` are texts such as
     "10deg", "5px", "20%" or "0.065", each used where its unit fits; without any, each section has
     radii of its own. `regions` may be given as text. `pictures` hands the picture of a result to
-    be shown in the page.
+    be shown in the page. `note` is what readers must know of these runs, beneath the title.
 
     Guarantee: no count, share, curve or radius in any of the files is above that of the results.
     """
@@ -58,8 +60,8 @@ def write_report(
                 written[name] = out / name
                 draw_curves(section, section.group.block, out / name)
     # Last, so that whatever the page speaks of is there when it is.
-    _write(out / DOCUMENT, to_document(sections))
-    _write(out / PAGE, render_page(sections))
+    _write(out / DOCUMENT, to_document(sections, title, note))
+    _write(out / PAGE, render_page(sections, title, note))
     return {PAGE: out / PAGE, DOCUMENT: out / DOCUMENT} | written
 
 

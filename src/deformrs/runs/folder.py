@@ -21,9 +21,10 @@ from typing import Any, Self
 
 from deformrs.certificate import Certificate
 from deformrs.checks import check_alpha
-from deformrs.config import Config, ConfigValue
+from deformrs.config import Config
 from deformrs.errors import InputError
 from deformrs.noise import NoiseLaw
+from deformrs.runs.difference import difference
 from deformrs.runs.files import lock, sync_folder, write_atomically
 from deformrs.runs.results import Result, from_record, to_record
 from deformrs.statistics import check_method
@@ -70,7 +71,7 @@ class Run:
             if _binding(found) != _binding(asked):
                 raise InputError(
                     f"the run in {folder}",
-                    f"another one ({_difference(_binding(found), _binding(asked))})",
+                    f"another one ({difference(_binding(found), _binding(asked))})",
                     "cannot go on with other settings",
                     "choose another folder, or remove this one",
                 )
@@ -97,7 +98,7 @@ class Run:
         if made != asked:
             raise InputError(
                 f"the certificate of image {result.index}",
-                f"made with other settings ({_difference(asked, made)})",
+                f"made with other settings ({difference(asked, made)})",
                 "must be made as the run's configuration says",
                 "open another run for it",
             )
@@ -216,30 +217,6 @@ def _binding(config: Config) -> Config:
 def _digest(config: Config) -> str:
     text = json.dumps(_binding(config), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _difference(found: Config, asked: Config) -> str:
-    """Every setting that differs, by its full name: `options.noise: a there, b here`."""
-    there, here = _flat(found), _flat(asked)
-    keys = [key for key in there | here if there.get(key) != here.get(key)]
-    return ", ".join(
-        f"{key}: {_short(there.get(key))} there, {_short(here.get(key))} here" for key in keys
-    )
-
-
-def _flat(config: Config, prefix: str = "") -> Config:
-    flat: Config = {}
-    for key, value in config.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
-
-
-def _short(value: ConfigValue) -> str:
-    text = str(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _drop_unfinished_line(path: Path) -> None:

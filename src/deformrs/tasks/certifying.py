@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 from rich.console import Console
@@ -12,7 +13,7 @@ from deformrs.checks import check_alpha, check_seed, check_whole
 from deformrs.engines import certify_dataset, chosen
 from deformrs.progress import Rates, step
 from deformrs.questions import Question
-from deformrs.report.tables import average_radius
+from deformrs.report.people import reach, shown_down
 from deformrs.rounding import percent_down
 from deformrs.runs import Result
 from deformrs.statistics import check_method
@@ -137,6 +138,11 @@ def summary(results: Sequence[Result], questions: Sequence[Question]) -> list[st
         lines.append(f"  right, certified {question.words:<12} {share(held)}")
     if len(first.radii) == 1:
         block = first.space.blocks[0]
-        mean = block.unit.show_down(average_radius(results), first.space.size)
+        radii = [
+            reach(block, result.certificate.radius, result.certificate.space.size)
+            for result in results
+            if result.correct
+        ]
+        mean = shown_down(sum(radii, Fraction()) / total, block.unit)
         lines.append(f"  average certified radius      {mean:>8}")
     return lines

@@ -17,7 +17,8 @@ from deformrs.rounding import format_down
 from deformrs.runs import Result, read_config
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.tasks.certifying import Sampling
-from deformrs.tasks.jobs import ModelOptions, SmoothingOptions, check_same_model, smooth
+from deformrs.tasks.jobs import check_same_model, smooth
+from deformrs.tasks.options import ModelOptions, SmoothingOptions
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from deformrs.rounding import format_down
 from deformrs.runs import Result, write_atomically
 from deformrs.specs import parse_noise
 from deformrs.tasks.certifying import Sampling, certify_job
-from deformrs.tasks.jobs import DataOptions, ModelOptions, SmoothingOptions, prepare
+from deformrs.tasks.jobs import prepare
+from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
 from deformrs.training import Step, train
 
 RADII = {f"{degrees}°": math.radians(degrees) for degrees in (10, 30, 60)}

@@ -26,14 +26,13 @@ from deformrs.report.gallery.sheet import check_figure_path
 from deformrs.runs import Result, StoredRun, read_run
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.tasks.exhibition import Report, Sampling, Subject, exhibit, exhibit_families
-from deformrs.tasks.jobs import (
+from deformrs.tasks.jobs import check_same_model, smooth
+from deformrs.tasks.options import (
     DataOptions,
     ModelOptions,
     SmoothingOptions,
-    check_same_model,
     options_from_config,
     options_of,
-    smooth,
 )
 
 Kind = Literal["certified", "fields", "families"]

@@ -1,0 +1,181 @@
+"""Options as people type them, and as a run's configuration keeps them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import torch
+
+from deformrs.config import Config
+from deformrs.data import PictureSet, load_data
+from deformrs.errors import InputError
+from deformrs.geometry import Padding
+from deformrs.models import LoadedModel, Precision, load_model
+from deformrs.preparation import Interpolation, Preparation
+from deformrs.runs import read_config
+
+Options = TypeVar("Options")
+DownloadReport = Callable[[str, int, int | None], None]
+"""Called with the name of a file, bytes so far and bytes in all."""
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which network, how its pictures are made ready, how it is executed. None: as it expects."""
+
+    model: str
+    weights: str | None = None
+    resize: int | None = None
+    crop: int | None = None
+    interpolation: Interpolation | None = None
+    channels: int | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    precision: Precision = "float32"
+    device: str = "auto"
+    batch_size: int | None = None
+
+    def load(self) -> LoadedModel:
+        """The network on its device, and the pictures it wants."""
+        loaded = load_model(
+            self.model,
+            weights=None if self.weights is None else Path(self.weights),
+            preparation=self.prepared(None) if self._shapes_pictures else None,
+            mean=self.mean,
+            std=self.std,
+            precision=self.precision,
+            device=chosen_device(self.device),
+        )
+        return dataclasses.replace(loaded, preparation=self.prepared(loaded.preparation))
+
+    @property
+    def _shapes_pictures(self) -> bool:
+        given = (self.resize, self.crop, self.interpolation, self.channels)
+        return any(value is not None for value in given)
+
+    def prepared(self, expected: Preparation | None) -> Preparation:
+        """What the model expects, but for what was asked."""
+        preparation = expected or Preparation()
+        if self.resize is not None:
+            preparation = dataclasses.replace(preparation, resize=self.resize)
+        if self.crop is not None:
+            preparation = dataclasses.replace(preparation, crop=(self.crop, self.crop))
+        if self.interpolation is not None:
+            preparation = dataclasses.replace(preparation, interpolation=self.interpolation)
+        if self.channels is not None:
+            preparation = dataclasses.replace(preparation, channels=self.channels)
+        return preparation
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Which pictures, and where downloads are kept."""
+
+    data: str
+    split: Literal["test", "train"] = "test"
+    data_root: str | None = None
+
+    def load(
+        self,
+        preparation: Preparation,
+        num_classes: int | None = None,
+        class_names: tuple[str, ...] | None = None,
+        report: DownloadReport | None = None,
+    ) -> PictureSet:
+        """The pictures, made ready for a model; `report` is told of what is fetched for it."""
+        return load_data(
+            self.data,
+            preparation,
+            split=self.split,
+            class_names=class_names,
+            num_classes=num_classes,
+            root=None if self.data_root is None else Path(self.data_root),
+            report=report,
+        )
+
+
+@dataclass(frozen=True)
+class SmoothingOptions:
+    """How pictures move, and how far at random."""
+
+    deformation: str
+    noise: str
+    padding: Padding = "zeros"
+
+    def __post_init__(self) -> None:
+        if bool(self.deformation) != bool(self.noise):
+            lacking = "--noise" if self.deformation else "--deformation"
+            raise InputError(
+                lacking, "missing", "is needed", "e.g. --deformation rotation --noise uniform:30deg"
+            )
+
+
+def chosen_device(text: str) -> torch.device:
+    """`auto` is the GPU where there is one."""
+    if text == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=text).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            "the device", repr(text), f"cannot be used here ({reason})", "e.g. cpu, cuda or auto"
+        ) from error
+
+
+def options_from_config(config: Config) -> tuple[ModelOptions, DataOptions, SmoothingOptions]:
+    """The options of a run that `deformrs certify` made."""
+    given = config.get("options")
+    if not isinstance(given, dict):
+        raise InputError(
+            "the run", "without its options", "must be made by deformrs certify", "give --model"
+        )
+    values = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
+
+    def built(kind: type[Options]) -> Options:
+        names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+        return kind(**{key: value for key, value in values.items() if key in names})
+
+    return built(ModelOptions), built(DataOptions), built(SmoothingOptions)
+
+
+def options_of(
+    run: Path | None, model: ModelOptions, smoothing: SmoothingOptions
+) -> tuple[ModelOptions, SmoothingOptions]:
+    """What was given; a model or a deformation that was not is taken from a run."""
+    if run is not None:
+        there, _, how = options_from_config(read_config(run))
+        if not model.model:
+            _check_bare(model)
+            model = dataclasses.replace(there, device=model.device, batch_size=model.batch_size)
+        smoothing = smoothing if smoothing.deformation else how
+    for option, value in (("--model", model.model), ("--deformation", smoothing.deformation)):
+        if not value:
+            raise InputError(option, "missing", "is needed", "or name a run that has it by --run")
+    return model, smoothing
+
+
+def _check_bare(model: ModelOptions) -> None:
+    """Options of a model make no sense where the model is a run's."""
+    bare = ModelOptions("", device=model.device, batch_size=model.batch_size)
+    for field in dataclasses.fields(model):
+        if getattr(model, field.name) != getattr(bare, field.name):
+            raise InputError(
+                f"--{field.name}",
+                "given without --model",
+                "belongs to a model",
+                "a run's model is used as it was",
+            )
+
+
+def plain_options(options: object) -> Config:
+    """Options as they were given; where they were automatic, what came of it is written apart."""
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in dataclasses.asdict(options).items()  # type: ignore[call-overload]
+        if key not in ("device", "batch_size")
+    }
