@@ -21,11 +21,10 @@ from deformrs.errors import DeformRSError
 def main() -> None:
     """Run the command line; every foreseen failure is one line and exit code 1."""
     try:
-        commands(standalone_mode=False)
+        # Not standalone, click hands the exit code over instead of leaving.
+        sys.exit(commands(standalone_mode=False))
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
-    except click.exceptions.Exit as ended:
-        sys.exit(ended.exit_code)
     except (click.Abort, KeyboardInterrupt):
         _fail("interrupted; what was done is kept, and the same command goes on from there", 130)
     except (DeformRSError, OSError) as error:

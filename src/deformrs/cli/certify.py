@@ -69,11 +69,11 @@ def certify(
     Examples:
       deformrs certify --model runs/quickstart --data digits --deformation rotation \\
           --noise uniform:90deg --n 1000 --max 20 --radii 10deg,30deg --out runs/digits
+      deformrs certify --model runs/quickstart --data digits --n 1000 --max 20 \\
+          --deformation rotation+scaling --noise uniform:60deg+uniform:30% \\
+          --region "rotation<=5deg, scale=0.95..1.05" --out runs/both
       deformrs certify --model timm:resnet18 --data photos/ --deformation rotation \\
           --noise uniform:30deg --out runs/photos
-      deformrs certify --model net.py:build --weights net.safetensors --data mnist \\
-          --deformation rotation+scaling --noise uniform:30deg+uniform:20% \\
-          --region "rotation<=5deg, scale=0.9..1.1" --out runs/both
     """
     from rich.console import Console
 

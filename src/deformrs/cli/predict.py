@@ -37,9 +37,9 @@ def predict(
 
     \b
     Examples:
-      deformrs predict digit.png --model runs/quickstart --deformation rotation \\
-          --noise uniform:90deg --n 2000
-      deformrs predict digit.png --run runs/digits
+      deformrs predict digit.png --run runs/quickstart
+      deformrs predict digit.png --model runs/quickstart --deformation translation \\
+          --noise gaussian:2px --n 2000
     """
     from deformrs.questions import questions
     from deformrs.tasks.certifying import Sampling

@@ -1,0 +1,77 @@
+"""What --help shows works as typed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from commands import ENVIRONMENT, command, deformrs
+from deformrs.cli import commands
+from deformrs.data import load_data
+from deformrs.preparation import Preparation
+
+VERBS = list(commands.commands)
+NEEDS_A_NETWORK = "timm:resnet18"  # its weights are downloaded
+
+
+def examples(verb: str) -> list[list[str]]:
+    """The command lines under "Example" in a verb's help."""
+    shown = deformrs(verb, "--help", cwd=Path.cwd()).stdout
+    _, _, block = shown.partition("Example")
+    lines = re.split(r"\n\s*\n", block.partition("\n")[2])[0]
+    joined = re.sub(r"\\\n\s*", " ", lines)
+    return [shlex.split(line)[1:] for line in joined.strip().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a first, short quickstart has been, with a picture of one's own."""
+    folder = tmp_path_factory.mktemp("place")
+    small = ("--digits", "12", "--epochs", "2", "--n", "300")
+    deformrs("quickstart", *small, cwd=folder)
+    pixels, _ = load_data("digits", Preparation())[3]
+    Image.fromarray((255 * pixels[0]).astype(np.uint8)).save(folder / "digit.png")
+    return folder
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_shows_an_example_that_works_as_typed(verb: str, place: Path) -> None:
+    typed = [line for line in examples(verb) if NEEDS_A_NETWORK not in line]
+    assert typed
+    for arguments in typed:
+        assert arguments[0] == verb
+        if verb == "quickstart":
+            arguments += ["--epochs", "2"]  # the same in less time
+        done = deformrs(*arguments, cwd=place)
+        assert done.stdout.strip()
+        assert done.stderr == ""
+
+
+def test_the_example_that_needs_a_network_says_so(place: Path) -> None:
+    (typed,) = [line for line in examples("certify") if NEEDS_A_NETWORK in line]
+    (place / "photos" / "n01440764").mkdir(parents=True)
+    Image.new("RGB", (300, 300)).save(place / "photos" / "n01440764" / "a.jpg")
+    process = subprocess.run(
+        [*command(*typed), "--n", "10", "--n0", "10"],
+        cwd=place,
+        env=ENVIRONMENT | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(place)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 1
+    assert "--weights" in process.stderr or "weights" in process.stderr
+    assert len(process.stderr.strip().splitlines()) == 1
+
+
+def test_help_needs_no_torch() -> None:
+    code = "import sys; from deformrs.cli import main; sys.argv = ['deformrs', 'certify', '-h']\n"
+    code += "try: main()\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

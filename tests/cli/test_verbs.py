@@ -1,0 +1,194 @@
+"""`deformrs report`, `gallery` and `predict` on real runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from commands import deformrs, fails
+from deformrs import Region, SmoothedClassifier, Uniform, load_model
+from deformrs.data import load_data, load_picture
+from deformrs.deformations import Rotation
+from deformrs.models import SmallCNN, save_model
+from deformrs.preparation import Preparation
+from deformrs.rounding import percent_down
+from deformrs.runs import load_run
+
+SAMPLES = ("--n", "200", "--n0", "30", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network, two runs of rotations, one of affine maps, and a digit as a file."""
+    folder = tmp_path_factory.mktemp("place")
+    net = SmallCNN(width=4, seed=1).eval()
+    save_model(folder / "net", net, Preparation(channels=1), tuple("abcdefghij"))
+    for name, noise in (("turn30", "uniform:30deg"), ("turn180", "uniform:180deg")):
+        deformrs(
+            *("certify", "--model", "net", "--data", "digits", "--deformation", "rotation"),
+            *("--noise", noise, *SAMPLES, "--max", "12", "--out", name),
+            cwd=folder,
+        )
+    deformrs(
+        *("certify", "--model", "net", "--data", "digits", "--deformation", "affine"),
+        *("--noise", "gaussian:0.05", *SAMPLES, "--max", "12", "--out", "affine"),
+        cwd=folder,
+    )
+    pixels, _ = load_data("digits", Preparation())[3]
+    Image.fromarray((255 * pixels[0]).astype(np.uint8)).save(folder / "digit.png")
+    return folder
+
+
+def test_report_writes_page_figures_and_tables(place: Path) -> None:
+    said = deformrs(
+        *("report", "turn30", "turn180", "affine", "--radii", "10deg,0.01", "--out", "page"),
+        *("--region", "rotation<=1deg, shift<=0.2px", "--title", "Ours", "--note", "A <b> note."),
+        *("--export", "log.tsv"),
+        cwd=place,
+        code=1,
+    ).stderr
+    assert "--export" in said
+    deformrs(
+        *("report", "turn30", "turn180", "affine", "--radii", "10deg,0.01", "--out", "page"),
+        *("--region", "rotation<=1deg, shift<=0.2px", "--title", "Ours", "--note", "A <b> note."),
+        cwd=place,
+    )
+    page = (place / "page" / "report.html").read_text()
+    assert "<h1>Ours</h1>" in page
+    assert "A &lt;b&gt; note." in page
+    assert "data:image/png;base64," in page, "the least robust pictures are shown"
+    kinds = {path.suffix for path in (place / "page").rglob("*") if path.is_file()}
+    assert kinds == {".html", ".md", ".csv", ".tex", ".png", ".svg"}
+
+    text = (place / "page" / "report.md").read_text()
+    for name in ("turn30", "turn180"):
+        results = load_run(place / name)
+        held = sum(result.holds(np.radians(10)) for result in results)
+        row = next(line for line in text.splitlines() if line.startswith(f"| {name} |"))
+        assert f"{percent_down(held, 12)} % ({held}/12)" in row
+    region = Region.parse("rotation<=1deg, shift<=0.2px")
+    results = load_run(place / "affine")
+    held = sum(r.correct and r.certificate.covers_region(region) for r in results)
+    assert f"| affine | {percent_down(held, 12)} % ({held}/12) |" in text
+
+
+def test_report_at_another_alpha_needs_no_samples(place: Path) -> None:
+    for alpha in ("0.1", "0.000001"):
+        deformrs("report", "turn30", "--alpha", alpha, "--out", f"at{alpha}", cwd=place)
+        results = load_run(place / "turn30", alpha=float(alpha))
+        right = sum(result.correct for result in results)
+        text = (place / f"at{alpha}" / "report.md").read_text()
+        share = f"{percent_down(right, 12)} % ({right}/12)"
+        assert f"| smoothed classifier right | {share} |" in text
+    assert "must lie in (0, 1)" in fails("report", "turn30", "--alpha", "2", cwd=place)
+
+
+def test_report_says_when_pictures_are_gone(tmp_path: Path, network: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (3, 28, 28), dtype=np.uint8)
+    np.savez(tmp_path / "some.npz", images=images, labels=[0, 1, 2])
+    deformrs(
+        *("certify", "--model", "network", "--data", "some.npz", "--deformation", "rotation"),
+        *("--noise", "uniform:30deg", *SAMPLES, "--out", "run"),
+        cwd=tmp_path,
+    )
+    np.savez(tmp_path / "some.npz", images=255 - images, labels=[0, 1, 2])
+    changed = deformrs("report", "run", cwd=tmp_path).stderr
+    assert "changed since it was certified" in changed
+    (tmp_path / "some.npz").unlink()
+    gone = deformrs("report", "run", cwd=tmp_path).stderr
+    assert re.search(r"note: the pictures of run are not shown: .*some\.npz", gone)
+    assert deformrs("report", "run", "--no-pictures", cwd=tmp_path).stderr == ""
+
+
+def test_report_of_nothing(place: Path) -> None:
+    assert "must hold a config.json" in fails("report", "nowhere", cwd=place)
+
+
+def test_gallery_of_a_run(place: Path) -> None:
+    for arguments, name in (
+        (("--run", "turn30", "--columns", "3"), "certified.png"),
+        (("--run", "turn30", "--pictures", "0"), "certified.svg"),
+        (("digit.png", "--run", "turn30", "--columns", "3"), "file.pdf"),
+        (("--kind", "fields", "--run", "turn30"), "fields.png"),
+        (("--kind", "families", "--run", "turn30", *SAMPLES, "--columns", "2"), "families.png"),
+        (("--kind", "families", "--data", "digits", "--pictures", "5"), "growth.png"),
+    ):
+        said = deformrs("gallery", *arguments, "--out", name, cwd=place).stdout
+        assert f"written: {name}" in said
+        assert (place / name).stat().st_size > 5000
+    with Image.open(place / "certified.png") as drawn:
+        assert min(drawn.size) > 300
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name a file, --run or --data"),
+        (["--run", "turn30", "--out", "gallery.txt"], ".txt"),
+        (["--run", "turn30", "--pictures", "5000"], "must lie in [0, 999]"),
+        (["--data", "digits"], "is needed for certified samples"),
+        (["--kind", "fields", "--data", "digits", "--pictures", "1,2"], "must be one for fields"),
+        (["--run", "nowhere"], "must hold a config.json"),
+        (["--run", "turn30", "--weights", "net.pth"], "given without --model"),
+    ],
+)
+def test_gallery_explains(place: Path, arguments: list[str], message: str) -> None:
+    assert message in fails("gallery", *arguments, cwd=place)
+
+
+def test_predict_in_plain_words(place: Path) -> None:
+    said = deformrs("predict", "digit.png", "digit.png", "--run", "turn180", *SAMPLES, cwd=place)
+    first, second = said.stdout.splitlines()
+    assert first == second, "an answer does not depend on the other files"
+    loaded = load_model(str(place / "net"))
+    g = SmoothedClassifier(loaded.module, Rotation(), Uniform(np.pi), 10)
+    certificate = g.certify(
+        __import__("torch").from_numpy(load_picture(place / "digit.png", loaded.preparation)),
+        n=200,
+        n0=30,
+    )
+    if certificate.prediction is None:
+        assert "digit.png: abstains" in first
+    else:
+        name = "abcdefghij"[certificate.prediction]
+        assert first.startswith(f"digit.png: {name}, holds for every rotation")
+    assert "(n = 200, alpha = 0.001)" in first
+
+
+def test_predict_for_programs_and_regions(place: Path) -> None:
+    region = "rotation<=1deg, shift<=0.1px"
+    said = deformrs(
+        *("predict", "digit.png", "--run", "affine", "--json", "--region", region, *SAMPLES),
+        cwd=place,
+    ).stdout
+    answer = json.loads(said)
+    assert answer["file"] == "digit.png"
+    assert answer["radii"].keys() == {"affine"}
+    assert answer["regions"].keys() == {region}
+
+
+def test_predict_goes_on_after_a_file_it_cannot_read(place: Path) -> None:
+    (place / "broken.png").write_bytes(b"no picture")
+    done = deformrs(
+        *("predict", "broken.png", "digit.png", "--run", "turn30", *SAMPLES), cwd=place, code=1
+    )
+    assert done.stderr.startswith("error: ")
+    assert "broken.png" in done.stderr
+    assert done.stdout.startswith("digit.png: ")
+
+
+def test_a_model_that_changed_since_its_run_is_noticed(tmp_path: Path, network: Path) -> None:
+    deformrs(
+        *("certify", "--model", "network", "--data", "digits", "--deformation", "rotation"),
+        *("--noise", "uniform:30deg", *SAMPLES, "--max", "3", "--out", "run"),
+        cwd=tmp_path,
+    )
+    save_model(network, SmallCNN(width=4, seed=2).eval(), Preparation(channels=1))
+    Image.new("L", (28, 28)).save(tmp_path / "digit.png")
+    for arguments in (("gallery", "--run", "run"), ("predict", "digit.png", "--run", "run")):
+        assert "must have the weights that were certified" in fails(*arguments, cwd=tmp_path)
