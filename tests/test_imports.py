@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "smoothing": NUMBERS | {"geometry", "deformations", "noise", "randomness"},
     "models": BASE | {"plugins", "preparation", "runs"},
     "data": BASE | {"preparation", "runs"},
-    "engines": NUMBERS | {"geometry", "preparation", "runs", "smoothing"},
+    "engines": NUMBERS | {"geometry", "preparation", "randomness", "runs", "smoothing"},
     "training": BASE | {"geometry", "deformations", "noise"},
     "testing": BASE | {"geometry", "deformations"},
     "progress": set(),

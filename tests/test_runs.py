@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -155,11 +157,64 @@ def test_counts_are_never_read_under_another_law(tmp_path: Path) -> None:
     config = json.loads((tmp_path / CONFIG).read_text())
     config["noise"]["scale"] = 1.5
     (tmp_path / CONFIG).write_text(json.dumps(config))
-    with pytest.raises(InputError, match="belongs to another configuration"):
+    with pytest.raises(InputError, match="line 1.*of another configuration"):
         load_run(tmp_path)
     (tmp_path / CONFIG).unlink()
-    with Run.open(tmp_path, Uniform(1.5), ALPHA, METHOD, {}) as run:
-        assert run.results == [], "lines without their configuration are not taken up"
+    before = (tmp_path / CERTIFICATES).read_bytes()
+    with pytest.raises(InputError, match="without its config.json"):
+        Run.open(tmp_path, Uniform(1.5), ALPHA, METHOD, {})
+    assert (tmp_path / CERTIFICATES).read_bytes() == before, "nothing is thrown away"
+
+
+CHANGES = [
+    ('"index": 0', '"index": 7'),
+    ('"label": 0', '"label": 1'),
+    ("600", "990"),
+    ('"rotation"', '"scaling"'),
+    ("[28, 28]", "[280, 280]"),
+    ('"classes": 2', '"classes": 10000000000'),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), CHANGES)
+def test_a_line_that_was_changed_is_noticed(tmp_path: Path, old: str, new: str) -> None:
+    write(tmp_path, results(Uniform(1.0), Rotation()), Uniform(1.0))
+    path = tmp_path / CERTIFICATES
+    text = path.read_text()
+    first, rest = text.split("\n", 1)
+    changed = first.replace(old, new)
+    assert changed != first
+    path.write_text(changed + "\n" + rest)
+    with pytest.raises(InputError, match="line 1: .*changed"):
+        load_run(tmp_path)
+
+
+def begin(folder: Path, seed: int, barrier: threading.Barrier, said: list[object]) -> None:
+    barrier.wait()
+    try:
+        with Run.open(folder, Uniform(1.0), ALPHA, METHOD, {"seed": seed}) as run:
+            said.append(run.config["seed"])
+            time.sleep(0.05)
+    except InputError as error:
+        said.append(error)
+
+
+def test_two_that_begin_at_once_do_not_get_into_each_others_way(tmp_path: Path) -> None:
+    for trial in range(20):
+        said: list[object] = []
+        barrier = threading.Barrier(2)
+        folder = tmp_path / str(trial)
+        both = [
+            threading.Thread(target=begin, args=(folder, seed, barrier, said)) for seed in (0, 1)
+        ]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            thread.join()
+        (winner,) = [seed for seed in said if isinstance(seed, int)]
+        assert json.loads((folder / CONFIG).read_text())["seed"] == winner
+        (loser,) = [error for error in said if isinstance(error, InputError)]
+        assert "another" in str(loser)
 
 
 def test_numbers_of_numpy_are_written_too(tmp_path: Path) -> None:

@@ -57,6 +57,16 @@ def parse_noise(text: str, space: Space) -> NoiseLaw:
     return laws[0] if len(laws) == 1 else Independent(*laws)
 
 
+def python_files(text: str) -> list[Path]:
+    """The files of one's own families that a deformation's text names.
+
+    >>> [file.name for file in python_files("rotation+lens.py:Lens")]
+    ['lens.py']
+    """
+    parts = [part.strip().partition(".py:") for part in text.split("+")]
+    return [Path(stem + ".py") for stem, found, _ in parts if found]
+
+
 def _family(text: str) -> Deformation:
     if ".py:" in text:
         path, _, name = text.partition(".py:")

@@ -312,3 +312,30 @@ def test_the_same_command_again_changes_nothing(network: Path) -> None:
     assert "cannot go on with other settings" in line
     assert "noise.scale: 0.5235987755982988 there, 0.5410520681182421 here" in line
     assert (network.parent / "run" / CERTIFICATES).read_bytes() == before
+
+
+def test_a_plug_in_that_changed_is_refused(network: Path) -> None:
+    lens = network.parent / "lens.py"
+    lens.write_text(
+        "from dataclasses import dataclass\n"
+        "import torch\n"
+        "from deformrs import Deformation\n"
+        "STRENGTH = 1.0\n"
+        "@dataclass(frozen=True)\n"
+        "class Bulge(Deformation):\n"
+        "    name = 'bulge'\n"
+        "    def dim(self, size):\n"
+        "        return 1\n"
+        "    def displacement(self, params, points, size):\n"
+        "        return STRENGTH * params[:, :, None, None] * points\n"
+    )
+    arguments = (
+        *("certify", "--model", "network", "--data", "digits", *QUICK, "--out", "run"),
+        *("--deformation", "lens.py:Bulge", "--noise", "gaussian:0.1"),
+    )
+    deformrs(*arguments, "--max", "2", cwd=network.parent)
+    deformrs(*arguments, "--max", "3", cwd=network.parent)
+    lens.write_text(lens.read_text().replace("STRENGTH = 1.0", "STRENGTH = -9.0"))
+    line = fails(*arguments, "--max", "4", cwd=network.parent)
+    assert "plugins.lens.py: " in line
+    assert len(load_run(network.parent / "run")) == 3

@@ -11,7 +11,7 @@ import torch
 from deformrs import Rotation, SmoothedClassifier, Uniform
 from deformrs.engines import certify_dataset, chosen
 from deformrs.engines.identity import digest_of
-from deformrs.errors import InputError
+from deformrs.errors import InputError, ModelError
 from deformrs.models import SmallCNN
 from deformrs.preparation import digest_of_pixels
 from deformrs.runs import CERTIFICATES, load_run, read_config, read_times
@@ -144,3 +144,19 @@ def test_arrays_do_as_well_as_tensors() -> None:
     )
     assert digest_of_pixels(arrays[0][0]) == digest_of(PICTURES[0][0])
     assert digest_of_pixels(arrays[0][0]) != digest_of_pixels(np.float32(1) - arrays[0][0])
+
+
+def test_a_function_that_changed_in_secret_is_noticed(tmp_path: Path) -> None:
+    """Only its answers tell: a function has no weights to be known by."""
+    sign = 1.0
+
+    def model(pictures: torch.Tensor) -> torch.Tensor:
+        return sign * pictures.flatten(1)[:, 30:35]
+
+    g = SmoothedClassifier(model, Rotation(), Uniform(1.0), 5)
+    list(certify_dataset(g, PICTURES, n=50, max=3, out=tmp_path))
+    list(certify_dataset(g, PICTURES, n=50, max=4, out=tmp_path))
+    sign = -1.0
+    with pytest.raises(ModelError, match="results of two functions must not be mixed"):
+        list(certify_dataset(g, PICTURES, n=50, out=tmp_path))
+    assert len(load_run(tmp_path)) == 4

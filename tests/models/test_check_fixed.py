@@ -47,14 +47,14 @@ def test_constant_and_equal_scores_pass(weight: Tensor, offset: float) -> None:
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 def test_batch_statistics_are_found(number: int, precision: torch.dtype) -> None:
     net = SmallCNN(channels=3).train().to(precision)
-    with pytest.raises(ModelError, match="two halves.*model.eval()"):
+    with pytest.raises(ModelError, match="one by one.*model.eval()"):
         check_fixed(Classifier(BuiltModel(net), precision), some_pictures(number))
 
 
 def test_batch_statistics_are_found_where_all_pictures_are_alike() -> None:
     net = tiny_net().train()
     net.norm.momentum = 0.0
-    with pytest.raises(ModelError, match="two halves"):
+    with pytest.raises(ModelError, match="one by one"):
         check_fixed(net, some_pictures(1).expand(4, -1, -1, -1))
 
 
@@ -101,9 +101,9 @@ def test_errors_of_the_model_are_one_line() -> None:
     with pytest.raises(ModelError, match=r"the model's answer is an error \(.*\); it must be") as e:
         check_fixed(tiny_net(), some_pictures(channels=1))
     assert "\n" not in str(e.value)
-    with pytest.raises(ModelError, match=r"must be scores of shape \(8, K\)"):
+    with pytest.raises(ModelError, match=r"must be scores of shape \(16, K\)"):
         check_fixed(lambda pictures: pictures, some_pictures())
-    with pytest.raises(ModelError, match=r"must be scores of shape \(8, K\)"):
+    with pytest.raises(ModelError, match=r"must be scores of shape \(16, K\)"):
         check_fixed(lambda pictures: pictures[:1, :, 0, 0], some_pictures())
 
 
@@ -111,3 +111,43 @@ def test_errors_of_the_model_are_one_line() -> None:
 def test_two_pictures_are_needed(shape: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="with n >= 2"):
         check_fixed(tiny_net(), torch.zeros(shape))
+
+
+def brightness(pictures: Tensor) -> Tensor:
+    """Three scores from the means of the channels."""
+    return 3 * pictures.mean((2, 3)) - 1
+
+
+def test_a_little_noise_inside_a_model_is_found() -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def noisy(pictures: Tensor) -> Tensor:
+        return brightness(pictures + 0.01 * torch.randn(pictures.shape, generator=generator))
+
+    with pytest.raises(ModelError, match="asked again"):
+        check_fixed(noisy, some_pictures(2))
+
+
+def test_scaling_by_the_brightest_of_a_batch_is_found() -> None:
+    with pytest.raises(ModelError, match="one by one"):
+        check_fixed(lambda pictures: brightness(pictures / pictures.amax()), some_pictures(2))
+
+
+def test_what_only_a_full_batch_does_is_found() -> None:
+    def moody(pictures: Tensor) -> Tensor:
+        scores = brightness(pictures)
+        return scores - scores.mean(0) if len(pictures) > 40 else scores
+
+    check_fixed(moody, some_pictures(2))
+    check_fixed(brightness, some_pictures(2), batch_size=64)
+    with pytest.raises(ModelError, match="full batch"):
+        check_fixed(moody, some_pictures(2), batch_size=64)
+
+
+def test_a_place_in_the_batch_makes_no_difference() -> None:
+    def ranked(pictures: Tensor) -> Tensor:
+        place = torch.arange(len(pictures), dtype=pictures.dtype)[:, None]
+        return brightness(pictures) + torch.where(place > 3, 0.5, 0.0)
+
+    with pytest.raises(ModelError, match="must not exceed rounding"):
+        check_fixed(ranked, some_pictures(2))

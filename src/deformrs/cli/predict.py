@@ -46,12 +46,11 @@ def predict(
     from deformrs.tasks.options import options_of
     from deformrs.tasks.predicting import predictions
 
-    own = run if run is not None and not model.model else None
     model, smoothing = options_of(run, model, smoothing)
     sampling = Sampling(n=n, n0=n0, alpha=alpha, seed=seed)
     asked = questions((), regions)
     failed = 0
-    for answer in predictions(files, model, smoothing, sampling, asked, own):
+    for answer in predictions(files, model, smoothing, sampling, asked, run):
         if answer.fault is not None:
             failed += 1
             click.echo(f"error: {answer.fault}", err=True)

@@ -66,12 +66,39 @@ def readings(
     if class_names is not None:
         found[BY_MODEL] = by_names(words, class_names)
     if num_classes in (None, imagenet.COUNT):
-        wnids = imagenet.wnids()
-        found[BY_WNID] = {word: wnids[word] for word in words if word in wnids}
+        found[BY_WNID] = by_wnids(words, class_names)
     found[BY_NUMBER] = {word: int(word) for word in words if _WHOLE.fullmatch(word)}
-    if num_classes in (None, imagenet.COUNT):
+    if num_classes in (None, imagenet.COUNT) and in_imagenets_order(class_names):
         found[BY_IMAGENET_NAME] = by_names(words, imagenet.class_names())
     return found
+
+
+def by_wnids(words: Sequence[str], class_names: tuple[str, ...] | None) -> Numbers:
+    """The number of each word that is a WordNet id: ImageNet's, or the model's own class of that
+    name where the model has the classes in another order."""
+    numbers = {word: imagenet.wnids()[word] for word in words if word in imagenet.wnids()}
+    if class_names is None or in_imagenets_order(class_names):
+        return numbers
+    names = {word: imagenet.class_names()[number] for word, number in numbers.items()}
+    known = by_names(names.values(), [_first_name(name) for name in class_names])
+    return {word: known[name] for word, name in names.items() if name in known}
+
+
+def in_imagenets_order(class_names: tuple[str, ...] | None) -> bool:
+    """Are these ImageNet's classes in their usual order? Libraries spell a few in their own way."""
+    if class_names is None:
+        return True
+    usual = imagenet.class_names()
+    same = sum(
+        folded(_first_name(ours)) == folded(name)
+        for ours, name in zip(class_names, usual, strict=False)
+    )
+    return len(class_names) == len(usual) and same >= 0.9 * len(usual)
+
+
+def _first_name(name: str) -> str:
+    """`tench, Tinca tinca` is called tench."""
+    return re.split("[,:]", name, maxsplit=1)[0]
 
 
 def number_words(
@@ -97,7 +124,7 @@ def number_folders(
     found = readings(names, class_names, num_classes)
     if num_classes is None:
         # Words of ImageNet may well be the words of other sets: they need a model that fits.
-        del found[BY_IMAGENET_NAME]
+        found.pop(BY_IMAGENET_NAME, None)
     for rule, numbers in found.items():
         if len(numbers) == len(names):
             return numbers, rule

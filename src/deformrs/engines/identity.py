@@ -50,5 +50,6 @@ def network_identity(model: object) -> Config:
         return {"function": getattr(model, "__qualname__", type(model).__qualname__)}
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
-        digest.update(f"{name} {digest_of(tensor)}".encode())
+        if isinstance(tensor, Tensor):  # extra state may be anything
+            digest.update(f"{name} {digest_of(tensor)}".encode())
     return {"network": type(model).__qualname__, "parameters": digest.hexdigest()[:16]}

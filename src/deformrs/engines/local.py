@@ -14,9 +14,10 @@ from torch import Tensor
 from deformrs.checks import check_alpha, check_seed, check_whole
 from deformrs.config import Config
 from deformrs.engines.identity import digest_of, identity_of
-from deformrs.errors import InputError
+from deformrs.errors import InputError, ModelError
 from deformrs.geometry import check_pictures, size_of
 from deformrs.preparation import Pixels
+from deformrs.randomness import Stage
 from deformrs.runs import Result, Run
 from deformrs.smoothing import SmoothedClassifier, Watch
 from deformrs.statistics import check_method
@@ -105,6 +106,8 @@ def certify_dataset(
             missing = [index for index in indices if index not in done]
             size = size_of(first) if same_size else None
             check_dataset(pictures, missing, classifier.num_classes, size=size, watch=looked)
+            if missing and done:
+                _check_same_function(classifier, pictures, next(iter(done.values())), seed)
             for index in indices:
                 image, label = _picture(pictures, index, classifier.num_classes)
                 if index in done:
@@ -199,6 +202,27 @@ def _picture(pictures: Labelled, index: int, num_classes: int) -> tuple[Tensor, 
             "use the labels that the model was trained with",
         )
     return image, label
+
+
+def _check_same_function(
+    classifier: SmoothedClassifier, pictures: Labelled, result: Result, seed: int
+) -> None:
+    """Raise unless the model still gives the counts that a stored result began with.
+
+    Weights are compared by their digest; what a function does besides, or a file that it imports,
+    can only be tried.
+    """
+    image, label = _picture(pictures, result.index, classifier.num_classes)
+    _check_unchanged(result, image, label)
+    n0 = result.certificate.counts.n0
+    counts = classifier.count(image, n0, Stage.SELECT, seed=seed, index=result.index)
+    if counts != result.certificate.counts.selection or classifier.answer(image) != result.plain:
+        raise ModelError(
+            f"the answer to picture {result.index} ({result.source})",
+            "another than when the run was begun",
+            "must be the same: results of two functions must not be mixed",
+            "restore the model and the deformation, or begin another run",
+        )
 
 
 def _check_unchanged(result: Result, image: Tensor, label: int) -> None:

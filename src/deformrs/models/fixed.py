@@ -10,31 +10,37 @@ from torch import Tensor, nn
 from deformrs.errors import InputError, ModelError
 from deformrs.models.extras import first_line
 
-_SPREAD = {torch.float32: 0.01, torch.float16: 0.03, torch.bfloat16: 0.03}
-"""How far scores may move, as a part of their spread. TF32 is called float32 too."""
+_SPREAD = {torch.float32: 1e-4, torch.float16: 0.03, torch.bfloat16: 0.03}
+"""How far scores may move with the batch, as a part of their spread."""
+
+_TF32 = 0.01
+"""The same for float32 on a GPU, which may multiply with ten bits."""
+
+_AGAIN = 1e-6
+"""The same for the very same batch: nothing is rounded otherwise."""
 
 _ROUNDINGS = 4
 """How many roundings of the largest score are allowed besides."""
 
 
 @torch.inference_mode()
-def check_fixed(model: Callable[[Tensor], Tensor], pictures: Tensor) -> None:
+def check_fixed(
+    model: Callable[[Tensor], Tensor], pictures: Tensor, batch_size: int | None = None
+) -> None:
     """Raise ModelError unless a picture's scores depend on that picture alone.
 
-    pictures: [n, c, h, w] in [0, 1], n >= 2. They and their negatives are asked for together,
-    in two halves, and together again. Dropout, randomness or batch statistics inside a model
-    change its answers, and no certificate would hold. Rounding is allowed for, in the precision
-    of the model's weights.
+    pictures: [n, c, h, w] in [0, 1], n >= 2. They, their negatives and paler copies are asked for
+    together, together again, one by one, in another order and, if it is given, in batches of
+    `batch_size`. Dropout, randomness or batch statistics inside a model change its answers, and
+    no certificate would hold. Rounding is allowed for, in the precision of the model's weights.
     """
     if pictures.dim() != 4 or len(pictures) < 2:
         raise InputError(
             "pictures", tuple(pictures.shape), "must be [n, c, h, w] with n >= 2", "give two"
         )
-    # The negatives make the halves differ even where all pictures are alike.
-    halves = pictures, 1 - pictures
-    together = _scores(model, torch.cat(halves))
-    apart = torch.cat([_scores(model, half) for half in halves])
-    again = _scores(model, torch.cat(halves))
+    # Of other extremes and means, so that no two batches have the same.
+    asked = torch.cat([pictures, 1 - pictures, 0.5 * pictures, 0.2 + 0.3 * pictures])
+    together = _scores(model, asked)
     if not together.isfinite().all():
         raise ModelError(
             "a score of the model",
@@ -42,14 +48,27 @@ def check_fixed(model: Callable[[Tensor], Tensor], pictures: Tensor) -> None:
             "must be a number",
             "check the weights, the precision and the input range",
         )
-    allowed = _allowed(model, together)
-    for name, scores in (("asked again", again), ("asked in two halves", apart)):
+    order = [*range(1, len(asked), 2), *range(0, len(asked), 2)]
+    shuffled = torch.empty_like(together)
+    shuffled[order] = _scores(model, asked[order])
+    answers = {
+        "asked again": _scores(model, asked),
+        "asked one by one": torch.cat([_scores(model, picture[None]) for picture in asked]),
+        "asked in another order": shuffled,
+    }
+    if batch_size is not None and batch_size > len(asked):
+        copies = -(-batch_size // len(asked))
+        full = _scores(model, asked.repeat(copies, 1, 1, 1)[:batch_size])
+        answers["asked in a full batch"] = full[: len(asked)]
+    allowed = _allowed(model, together, pictures.device)
+    for name, scores in answers.items():
         moved = float((scores - together).abs().max())
-        if not moved <= allowed:
+        limit = allowed[0] if name == "asked again" else allowed[1]
+        if not moved <= limit:
             raise ModelError(
                 f"the change of a score, {name},",
                 f"{moved:.3g}",
-                f"must not exceed rounding ({allowed:.3g} here): a certificate needs a fixed model",
+                f"must not exceed rounding ({limit:.3g} here): a certificate needs a fixed model",
                 "switch off dropout, batch statistics and randomness (model.eval(), or export it "
                 "in evaluation mode)",
             )
@@ -75,11 +94,18 @@ def _scores(model: Callable[[Tensor], Tensor], pictures: Tensor) -> Tensor:
     return scores.double()
 
 
-def _allowed(model: Callable[[Tensor], Tensor], scores: Tensor) -> float:
+def _allowed(
+    model: Callable[[Tensor], Tensor], scores: Tensor, device: torch.device
+) -> tuple[float, float]:
+    """What rounding may do to the same batch, and to a batch that is cut otherwise."""
     parts = model.parameters() if isinstance(model, nn.Module) else ()
     kinds = {part.dtype for part in parts} & _SPREAD.keys() or {torch.float32}
     spread = float(scores.max() - scores.min())
     largest = float(scores.abs().max())
-    return max(
-        _SPREAD[kind] * spread + _ROUNDINGS * torch.finfo(kind).eps * largest for kind in kinds
-    )
+    moves = [
+        (_TF32 if kind == torch.float32 and device.type == "cuda" else _SPREAD[kind]) * spread
+        + _ROUNDINGS * torch.finfo(kind).eps * largest
+        for kind in kinds
+    ]
+    again = _AGAIN * spread + _ROUNDINGS * torch.finfo(torch.float32).eps * largest
+    return again, max(moves)

@@ -13,6 +13,7 @@ from deformrs.certificate import Certificate
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError
 from deformrs.report.layout import one_line
+from deformrs.report.people import noise_words
 from deformrs.report.published import Paper, paper_for
 from deformrs.runs import Result, StoredRun
 from deformrs.space import Block
@@ -39,7 +40,7 @@ class Member:
 
     @property
     def noise(self) -> str:
-        return self.first.law.describe(self.first.space)
+        return noise_words(self.results)
 
     @property
     def short_noise(self) -> str:
@@ -162,8 +163,11 @@ def _key(run: StoredRun) -> str:
 
 
 def _data(run: StoredRun) -> str | None:
-    name = lookup(run.config, "data", "name")
-    return one_line(str(name)) if name else None
+    """The data set, and its split where it is not the one that is published about."""
+    name, split = lookup(run.config, "data", "name"), lookup(run.config, "data", "split")
+    if not name:
+        return None
+    return one_line(str(name)) + (" (train)" if split == "train" else "")
 
 
 def _deformation(run: StoredRun) -> Config:

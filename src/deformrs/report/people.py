@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
 from deformrs.rounding import format_down
+from deformrs.runs import Result
 from deformrs.space import Block
-from deformrs.units import Size, Unit
+from deformrs.units import Size, Unit, unit_px
 
 SIGNS = {Unit.ANGLE: "°", Unit.LENGTH: " px", Unit.FRACTION: " %", Unit.COEFFICIENT: ""}
 COLUMNS = {
@@ -64,3 +66,13 @@ def shown_down(value: Fraction, unit: Unit) -> str:
 def noun(family: str) -> str:
     """What one deformation of the family is called."""
     return _NOUNS.get(family, family.replace("_", " "))
+
+
+def noise_words(results: Sequence[Result]) -> str:
+    """The noise of a run in words; a length is in pixels where all pictures agree on one."""
+    first = results[0].certificate
+    lengths = any(block.unit is Unit.LENGTH for block in first.space.blocks)
+    sizes = {unit_px(result.certificate.space.size) for result in results}
+    if lengths and len(sizes) > 1:
+        return f"{first.law!r} noise, lengths in half the shorter side"
+    return first.law.describe(first.space)

@@ -128,11 +128,13 @@ def averages_words(averages: tuple[Fraction, ...], group: Group) -> str:
 def _facts(entry: Entry, group: Group) -> dict[str, Cell]:
     time, config = time_words(entry.member), entry.member.run.config
     summary, first, results = entry.summary, entry.member.first, entry.member.results
+    padding = config.get("padding")
     plain = NONE if summary.plain is None else _counted(summary.plain, summary.total)
     return {
         "model": Cell(entry.model),
         "pictures": Cell(f"{summary.total:,}", chosen_words(entry.member)),
         "noise": Cell(entry.member.short_noise),
+        "outside the picture": NONE if padding is None else Cell(str(padding)),
         "smoothed classifier right": _counted(summary.right, summary.total),
         "plain classifier right": plain,
         "abstained": _counted(summary.abstained, summary.total),

@@ -5,8 +5,8 @@
     times.tsv            index and seconds of each, apart from what can be compared
 
 Certificates are computed from the stored counts when they are read, so another alpha or another
-bound needs no new samples. Each line names the configuration it belongs to: counts are never
-certified with noise that they were not drawn from.
+bound needs no new samples. Each line carries a digest of itself and of the configuration: counts
+are never certified with noise that they were not drawn from.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class Run:
     []
     """
 
-    def __init__(self, folder: Path, config: Config) -> None:
+    def __init__(self, folder: Path, asked: Config) -> None:
         self.folder = folder
-        self.config = config
         path = folder / CERTIFICATES
         self._file = path.open("a")
         try:
-            lock(self._file, path)
+            lock(self._file, path)  # before anything is read or written
+            self.config = _begin(folder, asked)
             _drop_unfinished_line(path)
             sync_folder(folder)
-            self.results = read_results(folder, config)
+            self.results = read_results(folder, self.config)
         except BaseException:
             self._file.close()
             raise
@@ -66,20 +66,6 @@ class Run:
         """
         asked: Config = about | {"noise": law.to_config(), "alpha": alpha, "method": method}
         folder.mkdir(parents=True, exist_ok=True)
-        if (folder / CONFIG).exists():
-            found = read_config(folder)
-            if _binding(found) != _binding(asked):
-                raise InputError(
-                    f"the run in {folder}",
-                    f"another one ({difference(_binding(found), _binding(asked))})",
-                    "cannot go on with other settings",
-                    "choose another folder, or remove this one",
-                )
-            asked = found
-        else:
-            # Lines without a configuration cannot be trusted to belong to this one.
-            (folder / CERTIFICATES).unlink(missing_ok=True)
-            write_atomically(folder / CONFIG, json.dumps(asked, indent=2) + "\n")
         return cls(folder, asked)
 
     @property
@@ -102,7 +88,7 @@ class Run:
                 "must be made as the run's configuration says",
                 "open another run for it",
             )
-        self._file.write(json.dumps(to_record(result, _digest(self.config))) + "\n")
+        self._file.write(_signed(to_record(result), self.config) + "\n")
         self._file.flush()
         os.fsync(self._file.fileno())
         self.results.append(result)
@@ -189,12 +175,12 @@ def read_results(
     for number, line in enumerate(lines[:-1], start=1):
         try:
             record = json.loads(line)
+            check = record.pop("check")
+            if check != _check(record, config):
+                raise ValueError("changed, or of another configuration")
             result = from_record(record, law, alpha, method)
-            run = record["run"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _damaged(path, f"line {number}: {error!r}") from None
-        if run != _digest(config):
-            raise _damaged(path, f"line {number} belongs to another configuration")
         if result.index in seen:
             raise _damaged(path, f"line {number}: image {result.index} again")
         seen.add(result.index)
@@ -214,9 +200,37 @@ def _binding(config: Config) -> Config:
     return {key: value for key, value in config.items() if key != "options"}
 
 
-def _digest(config: Config) -> str:
-    text = json.dumps(_binding(config), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+def _begin(folder: Path, asked: Config) -> Config:
+    """Write the configuration of a new run, or compare with the one that is there; that one."""
+    if (folder / CONFIG).exists():
+        found = read_config(folder)
+        if _binding(found) != _binding(asked):
+            raise InputError(
+                f"the run in {folder}",
+                f"another one ({difference(_binding(found), _binding(asked))})",
+                "cannot go on with other settings",
+                "choose another folder, or remove this one",
+            )
+        return found
+    if (folder / CERTIFICATES).stat().st_size:
+        raise InputError(
+            str(folder / CERTIFICATES),
+            f"without its {CONFIG}",
+            "cannot be known to belong to this run",
+            "restore it, choose another folder, or remove this one",
+        )
+    write_atomically(folder / CONFIG, json.dumps(asked, indent=2) + "\n")
+    return asked
+
+
+def _check(record: Config, config: Config) -> str:
+    """What ties a line to its content and to the run's configuration."""
+    text = json.dumps([_binding(config), record], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _signed(record: Config, config: Config) -> str:
+    return json.dumps(record | {"check": _check(record, config)})
 
 
 def _drop_unfinished_line(path: Path) -> None:

@@ -37,7 +37,7 @@ class Result:
         return self.correct and self.certificate.radius >= radius
 
 
-def to_record(result: Result, run: str) -> Config:
+def to_record(result: Result) -> Config:
     c = result.certificate
     blocks: list[ConfigValue] = [
         {"family": b.family, "dim": b.dim, "unit": b.unit.value, "period": b.period}
@@ -56,7 +56,6 @@ def to_record(result: Result, run: str) -> Config:
         "selection": _sparse(c.counts.selection),
         "estimation": _sparse(c.counts.estimation),
         "space": {"size": list(c.space.size), "blocks": blocks},
-        "run": run,
     }
 
 

@@ -13,7 +13,7 @@ from deformrs.checks import check_alpha, check_seed, check_whole
 from deformrs.engines import certify_dataset, chosen
 from deformrs.progress import Rates, step
 from deformrs.questions import Question
-from deformrs.report.people import reach, shown_down
+from deformrs.report.people import noise_words, reach, shown_down
 from deformrs.rounding import percent_down
 from deformrs.runs import Result
 from deformrs.statistics import check_method
@@ -127,7 +127,7 @@ def summary(results: Sequence[Result], questions: Sequence[Question]) -> list[st
         return f"{percent_down(count, total):>6} %   {count} of {total}"
 
     lines = [
-        f"{first.law.describe(first.space)}, n = {first.counts.n:,}, alpha = {first.alpha}",
+        f"{noise_words(results)}, n = {first.counts.n:,}, alpha = {first.alpha}",
         f"  model alone is right          {share(sum(r.plain == r.label for r in results))}",
         f"  smoothed model is right       {share(sum(r.correct for r in results))}",
         "  abstains                      "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,12 +13,13 @@ from torch import Tensor
 from deformrs.config import Config, ConfigValue
 from deformrs.data import PictureSet
 from deformrs.engines.identity import network_identity
-from deformrs.errors import InputError
+from deformrs.errors import InputError, ModelError
 from deformrs.geometry import size_of
 from deformrs.models import LoadedModel, check_fixed
 from deformrs.runs import read_config
+from deformrs.runs.difference import difference
 from deformrs.smoothing import SmoothedClassifier, scores_of
-from deformrs.specs import parse_deformation, parse_noise
+from deformrs.specs import parse_deformation, parse_noise, python_files
 from deformrs.tasks.options import (
     DataOptions,
     DownloadReport,
@@ -58,7 +61,9 @@ def prepare(
     classifier = smooth(loaded, model, smoothing, image, _batch_size_there(out))
     pictures = data.load(loaded.preparation, classifier.num_classes, loaded.class_names)
     names = loaded.class_names or pictures.class_names or ()
-    about: Config = {
+    plugins = _digests(smoothing)
+    about: Config = {"plugins": plugins} if plugins else {}
+    about |= {
         "command": "certify",
         "options": plain_options(model) | plain_options(data) | plain_options(smoothing),
         "model": _without_source(loaded.about),
@@ -76,14 +81,14 @@ def smooth(
     batch_size: int | None = None,
 ) -> SmoothedClassifier:
     """The smoothed classifier, tried on one picture. `batch_size` stands for an automatic one."""
-    device = chosen_device(model.device)
-    batch = torch.stack([image, image.flip(-1), 0.5 * image, 1 - image]).to(device)
-    with torch.inference_mode():
-        num_classes = scores_of(loaded.module, batch[:1]).shape[1]
-        check_fixed(loaded.module, batch)
     deformation = parse_deformation(smoothing.deformation)
     noise = parse_noise(smoothing.noise, deformation.space(size_of(image)))
+    device = chosen_device(model.device)
+    with torch.inference_mode():
+        num_classes = scores_of(loaded.module, image[None].to(device)).shape[1]
+    _check_names(loaded, num_classes)
     size = model.batch_size or batch_size or automatic_batch_size(loaded, image, device)
+    check_fixed(loaded.module, torch.stack([image, image.flip(-1)]).to(device), size)
     return SmoothedClassifier(
         loaded.module,
         deformation,
@@ -115,16 +120,44 @@ def automatic_batch_size(loaded: LoadedModel, image: Tensor, device: torch.devic
             size //= 2
 
 
-def check_same_model(config: Config, loaded: LoadedModel) -> None:
-    """Raise if the network is no longer the one that a run was made with."""
-    there = config.get("model")
-    here = network_identity(loaded.module)
-    if not isinstance(there, dict) or any(there.get(key) != here[key] for key in here):
+def check_same_model(config: Config, loaded: LoadedModel, smoothing: SmoothingOptions) -> None:
+    """Raise if model, preparation or plug-in are no longer those that a run was made with."""
+    here: Config = {
+        "model": _without_source(loaded.about) | network_identity(loaded.module),
+        "data": {"preparation": loaded.preparation.to_config()},
+        "plugins": _digests(smoothing) or None,
+    }
+    data = config.get("data")
+    there: Config = {
+        "model": config.get("model"),
+        "data": {"preparation": data.get("preparation") if isinstance(data, dict) else None},
+        "plugins": config.get("plugins"),
+    }
+    if json.loads(json.dumps(here)) != there:
         raise InputError(
             "the model of the run",
-            "not the one found there now",
-            "must have the weights that were certified",
-            "restore them, or certify again",
+            f"not the one found now ({difference(there, json.loads(json.dumps(here)))})",
+            "must be what was certified",
+            "restore it, or certify again",
+        )
+
+
+def _digests(smoothing: SmoothingOptions) -> Config:
+    """What the files of one's own families hold, by name."""
+    return {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in python_files(smoothing.deformation)
+    }
+
+
+def _check_names(loaded: LoadedModel, num_classes: int) -> None:
+    names = loaded.class_names
+    if names is not None and len(names) != num_classes:
+        raise ModelError(
+            "the number of the model's class names",
+            len(names),
+            f"must be that of its scores, {num_classes}",
+            "correct the names, or give none",
         )
 
 

@@ -106,13 +106,6 @@ class SmoothingOptions:
     noise: str
     padding: Padding = "zeros"
 
-    def __post_init__(self) -> None:
-        if bool(self.deformation) != bool(self.noise):
-            lacking = "--noise" if self.deformation else "--deformation"
-            raise InputError(
-                lacking, "missing", "is needed", "e.g. --deformation rotation --noise uniform:30deg"
-            )
-
 
 def chosen_device(text: str) -> torch.device:
     """`auto` is the GPU where there is one."""
@@ -146,29 +139,48 @@ def options_from_config(config: Config) -> tuple[ModelOptions, DataOptions, Smoo
 def options_of(
     run: Path | None, model: ModelOptions, smoothing: SmoothingOptions
 ) -> tuple[ModelOptions, SmoothingOptions]:
-    """What was given; a model or a deformation that was not is taken from a run."""
+    """A run's model, deformation and noise; without a run, what was given.
+
+    Beside a run, only where the model is executed may be chosen. Python code that a run names is
+    executed only if it is named again: the folder may come from someone else.
+    """
     if run is not None:
         there, _, how = options_from_config(read_config(run))
-        if not model.model:
-            _check_bare(model)
-            model = dataclasses.replace(there, device=model.device, batch_size=model.batch_size)
-        smoothing = smoothing if smoothing.deformation else how
-    for option, value in (("--model", model.model), ("--deformation", smoothing.deformation)):
+        _check_confirms(model, there)
+        _check_confirms(smoothing, how)
+        for option, named, given in (
+            ("--model", there.model, model.model),
+            ("--deformation", how.deformation, smoothing.deformation),
+        ):
+            if ".py:" in named and not given:
+                raise InputError(
+                    f"the run's {option}",
+                    named,
+                    "is Python code, which is executed only if you name it",
+                    f"add {option} {named}",
+                )
+        return dataclasses.replace(there, device=model.device, batch_size=model.batch_size), how
+    for option, value in (
+        ("--model", model.model),
+        ("--deformation", smoothing.deformation),
+        ("--noise", smoothing.noise),
+    ):
         if not value:
             raise InputError(option, "missing", "is needed", "or name a run that has it by --run")
     return model, smoothing
 
 
-def _check_bare(model: ModelOptions) -> None:
-    """Options of a model make no sense where the model is a run's."""
-    bare = ModelOptions("", device=model.device, batch_size=model.batch_size)
-    for field in dataclasses.fields(model):
-        if getattr(model, field.name) != getattr(bare, field.name):
+def _check_confirms(given: ModelOptions | SmoothingOptions, there: object) -> None:
+    """What is given beside a run must be what the run has."""
+    for field in dataclasses.fields(given):
+        value, own = getattr(given, field.name), getattr(there, field.name)
+        unset = ("", None, field.default)
+        if field.name not in ("device", "batch_size") and value not in unset and value != own:
             raise InputError(
-                f"--{field.name}",
-                "given without --model",
-                "belongs to a model",
-                "a run's model is used as it was",
+                f"--{field.name.replace('_', '-')}",
+                value,
+                f"must be the run's ({own})",
+                "leave it out, or leave --run out",
             )
 
 

@@ -87,7 +87,7 @@ def predictions(
     """
     loaded = model.load()
     if run is not None:
-        check_same_model(read_config(run), loaded)
+        check_same_model(read_config(run), loaded, smoothing)
     classifier: SmoothedClassifier | None = None
     for file in files:
         try:

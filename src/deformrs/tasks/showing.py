@@ -23,7 +23,7 @@ from deformrs.report.gallery.fields import draw_fields, field_rows
 from deformrs.report.gallery.growth import draw_growth
 from deformrs.report.gallery.samples import CertifiedSamples, draw_rows, draw_samples
 from deformrs.report.gallery.sheet import check_figure_path
-from deformrs.runs import Result, StoredRun, read_run
+from deformrs.runs import Result, read_run
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.tasks.exhibition import Report, Sampling, Subject, exhibit, exhibit_families
 from deformrs.tasks.jobs import check_same_model, smooth
@@ -65,11 +65,13 @@ def draw(request: Request, console: Console) -> None:
     loaded = None
     if request.run is not None:
         run = read_run(request.run)
-        given = request.model.model or request.smoothing.deformation or request.data.data
-        request = _completed(request, run)
-        loaded = request.model.load()
-        if not given:  # certificates speak of the run's own model, noise and pictures
-            check_same_model(run.config, loaded)
+        model, smoothing = options_of(request.run, request.model, request.smoothing)
+        own = not request.data.data
+        data = options_from_config(run.config)[1] if own else request.data
+        request = dataclasses.replace(request, model=model, smoothing=smoothing, data=data)
+        loaded = model.load()
+        check_same_model(run.config, loaded, smoothing)
+        if own:  # certificates speak of the run's own pictures
             known = {result.index: result for result in run.results}
     elif request.model.model:
         loaded = request.model.load()
@@ -96,9 +98,9 @@ def draw(request: Request, console: Console) -> None:
 def _draw_certified(
     request: Request, subjects: Sequence[Subject], loaded: LoadedModel | None, console: Console
 ) -> None:
-    if loaded is None or not request.smoothing.deformation:
+    if loaded is None or not request.smoothing.deformation or not request.smoothing.noise:
         raise InputError(
-            "the model",
+            "the model, the deformation or the noise",
             "missing",
             "is needed for certified samples",
             "give --run, or --model, --deformation and --noise",
@@ -142,13 +144,6 @@ def _watched(
 ) -> list[CertifiedSamples]:
     with step(console, "sampling", 100) as advance:
         return sample(lambda done, total: advance(100 * done / total, f"{done:,} samples"))
-
-
-def _completed(request: Request, run: StoredRun) -> Request:
-    """What was not given comes from the run."""
-    model, smoothing = options_of(run.folder, request.model, request.smoothing)
-    data = request.data if request.data.data else options_from_config(run.config)[1]
-    return dataclasses.replace(request, model=model, smoothing=smoothing, data=data)
 
 
 def _subjects(

@@ -1,0 +1,49 @@
+"""Labels by WordNet id follow the order that the model has its classes in."""
+
+from __future__ import annotations
+
+import pytest
+
+import torchvision_ops
+from deformrs.data import imagenet
+from deformrs.data.labels import in_imagenets_order, number_folders
+from deformrs.errors import InputError
+
+FOLDERS = ["n01440764", "n02123045"]  # tench, tabby
+USUAL = (0, 281)
+
+
+def numbers(class_names: tuple[str, ...] | None) -> tuple[int, ...]:
+    found, _ = number_folders(FOLDERS, class_names, 1000)
+    return tuple(found[folder] for folder in FOLDERS)
+
+
+def test_the_usual_order() -> None:
+    assert numbers(None) == USUAL
+    assert numbers(imagenet.class_names()) == USUAL
+
+
+def test_the_names_that_libraries_give_are_in_the_usual_order() -> None:
+    torchvision_ops.declare()
+    from timm.data.imagenet_info import ImageNetInfo
+    from torchvision.models._meta import _IMAGENET_CATEGORIES
+
+    info = ImageNetInfo("imagenet-1k")
+    for names in (
+        tuple(_IMAGENET_CATEGORIES),
+        tuple(info.index_to_description(number) for number in range(1000)),
+        tuple(info.index_to_description(number, detailed=True) for number in range(1000)),
+    ):
+        assert in_imagenets_order(names)
+        assert numbers(names) == USUAL
+
+
+def test_another_order_is_followed() -> None:
+    order = tuple(sorted(imagenet.class_names()))
+    assert not in_imagenets_order(order)
+    assert [order[number] for number in numbers(order)] == ["tench", "tabby"]
+
+
+def test_a_thousand_other_classes_are_not_imagenets() -> None:
+    with pytest.raises(InputError, match="the number of class folders is 2"):
+        numbers(tuple(f"species {number}" for number in range(1000)))
