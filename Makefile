@@ -17,7 +17,7 @@ types: .venv/ready
 	$(BIN)/mypy
 
 unit: .venv/ready
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 
 # Made anew whenever the requirements change; otherwise there is nothing to do.
 .venv/ready: pyproject.toml constraints.txt

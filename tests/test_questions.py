@@ -48,5 +48,7 @@ def test_what_cannot_be_asked_is_said_beforehand() -> None:
     with pytest.raises(UnsupportedError):
         region.check(Rotation().space((28, 28)))
     region.check(Affine().space((28, 28)))
+    with pytest.raises(InputError, match="must not be negative"):
+        questions(["-3deg"], [])[0].check(Rotation().space((28, 28)))
     with pytest.raises(InputError, match="did you mean 'rotation'"):
         questions([], ["rotatoin<=2deg"])

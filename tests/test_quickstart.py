@@ -154,3 +154,11 @@ def test_help_and_version() -> None:
         shown = runner.invoke(commands, arguments).output
         assert "Example:" in shown
         assert re.search(r"deformrs quickstart", shown)
+
+
+def test_a_folder_of_another_run_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    refused = deformrs("quickstart", *SMALL, "--out", str(tmp_path))
+    assert refused.returncode == 1
+    assert "holds another run already" in refused.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -145,10 +144,17 @@ def test_how_a_run_was_asked_for_does_not_bind_it(tmp_path: Path) -> None:
 
 
 def test_a_difference_is_shown_by_its_full_name(tmp_path: Path) -> None:
-    with Run.open(tmp_path, Uniform(1.0), ALPHA, METHOD, {"data": {"number": 3}}):
-        pass
+    with Run.open(tmp_path, Uniform(1.0), ALPHA, METHOD, {"data": {"number": 3}}) as run:
+        run.add(results(Uniform(1.0), Rotation())[0])
     with pytest.raises(InputError, match="another one .data.number: 3 there, 4 here.;"):
         Run.open(tmp_path, Uniform(1.0), ALPHA, METHOD, {"data": {"number": 4}})
+
+
+def test_a_run_without_results_binds_nothing(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        with Run.open(tmp_path, Uniform(1.0), ALPHA, METHOD, {"seed": seed}) as run:
+            assert run.config["seed"] == seed
+    assert json.loads((tmp_path / CONFIG).read_text())["seed"] == 1
 
 
 def test_counts_are_never_read_under_another_law(tmp_path: Path) -> None:
@@ -193,8 +199,8 @@ def begin(folder: Path, seed: int, barrier: threading.Barrier, said: list[object
     barrier.wait()
     try:
         with Run.open(folder, Uniform(1.0), ALPHA, METHOD, {"seed": seed}) as run:
+            run.add(results(Uniform(1.0), Rotation())[0])
             said.append(run.config["seed"])
-            time.sleep(0.05)
     except InputError as error:
         said.append(error)
 

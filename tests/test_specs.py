@@ -64,7 +64,7 @@ def test_every_family_goes_by_its_name(family: str) -> None:
         ("dct:3,4,5", "one more than its 2 field"),
         ("dct:kk=3", "must be one of k, basis"),
         ("dct:0", "k of DCT is 0"),
-        ("nowhere.py:Lens", "nowhere.py; it must exist"),
+        ("nowhere.py:Lens", "nowhere.py is missing"),
     ],
 )
 def test_wrong_deformations_are_explained(text: str, message: str) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from deformrs.errors import DeformRSError
     from deformrs.models import load_model
     from deformrs.noise import Gaussian, Independent, NoiseLaw, Uniform
+    from deformrs.preparation import Preparation
     from deformrs.regions import Patch, Region
     from deformrs.report.frame import results_frame
     from deformrs.runs import Result, load_run
@@ -54,6 +55,7 @@ _HOMES = {
     "errors": ("DeformRSError",),
     "models": ("load_model",),
     "noise": ("Gaussian", "Independent", "NoiseLaw", "Uniform"),
+    "preparation": ("Preparation",),
     "regions": ("Patch", "Region"),
     "report.frame": ("results_frame",),
     "runs": ("Result", "load_run"),
@@ -74,6 +76,7 @@ __all__ = [
     "Independent",
     "NoiseLaw",
     "Patch",
+    "Preparation",
     "Region",
     "Result",
     "Rotation",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deformrs.errors import UnsupportedError
+from deformrs.errors import InputError, UnsupportedError
 from deformrs.regions import Region
 from deformrs.runs import Result
 from deformrs.space import Space
@@ -32,7 +32,8 @@ class RadiusAsked:
                 "is one number only for one family",
                 "ask for a region, e.g. 'rotation<=10deg, scale=0.8..1.2'",
             )
-        parse_quantity(self.text, space.blocks[0].unit, space.size)
+        if parse_quantity(self.text, space.blocks[0].unit, space.size) < 0:
+            raise InputError("the radius", repr(self.text), "must not be negative", "e.g. 10deg")
 
     def holds(self, result: Result) -> bool:
         """Right, and certified that far?"""

@@ -75,6 +75,15 @@ def _with_point(shifted: int, decimals: int) -> str:
     return sign + (f"{digits[:-decimals]}.{digits[-decimals:]}" if decimals else digits)
 
 
+def percent_up(part: int, whole: int, decimals: int = 1) -> str:
+    """`part / whole` in per cent, rounded up in exact arithmetic: for what is no merit.
+
+    >>> percent_up(1, 3)
+    '33.4'
+    """
+    return _with_point(math.ceil(Fraction(100 * part, whole) * 10**decimals), decimals)
+
+
 def percent_down(part: int, whole: int, decimals: int = 1) -> str:
     """`part / whole` in per cent, rounded down in exact arithmetic.
 

@@ -206,16 +206,13 @@ def scores_of(model: Callable[[Tensor], Tensor], pictures: Tensor) -> Tensor:
     """What the model answers to pictures: [n, k], or an error that says what went wrong."""
     try:
         scores: object = model(pictures)
-    except torch.OutOfMemoryError as error:
-        raise ModelError(
-            "the memory of the device",
-            f"too small for {len(pictures)} pictures at once",
-            "must hold a batch",
-            "choose a smaller batch size",
-        ) from error
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise _no_memory(pictures) from error
     except (RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, DeformRSError):
             raise
+        if "allocate memory" in str(error):  # what a CPU runs out of has no exception of its own
+            raise _no_memory(pictures) from error
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise ModelError(
             "the model's answer",
@@ -235,6 +232,16 @@ def scores_of(model: Callable[[Tensor], Tensor], pictures: Tensor) -> Tensor:
         got,
         f"must be floating-point scores of shape ({len(pictures)}, number of classes)",
         "wrap the model so that it returns them",
+    )
+
+
+def _no_memory(pictures: Tensor) -> ModelError:
+    count, channels, height, width = pictures.shape
+    return ModelError(
+        "the memory of the device",
+        f"too small for {count} pictures of {channels} x {height} x {width} at once",
+        "must hold a batch",
+        "choose a smaller batch size, or resize the pictures",
     )
 
 

@@ -164,6 +164,9 @@ def test_a_folder_that_cannot_be_written(photos: Path) -> None:
         (["--model", "tim:resnet18"], "timm:"),
         (["--data", "digit"], "did you mean 'digits'"),
         (["--device", "cudda"], "cannot be used here"),
+        (["--device", "meta"], "cannot be used here"),
+        (["--out", "photos/0.png"], "must not be a file"),
+        (["--radii=-5deg"], "must not be negative"),
         (["--alpha", "2"], "alpha is 2.0; it must lie in (0, 1)"),
         (["--n", "0"], "n is 0"),
         (["--skip", "0"], "skip is 0"),
@@ -187,7 +190,45 @@ def test_values_that_cannot_be(photos: Path, arguments: list[str], message: str)
         (certify("--nois", "uniform:3deg"), "--noise"),
         (["certify", "--data", "digits", "--out", "run"], "--model"),
         (["report"], "RUNS"),
+        (certify("--export", "nowhere/log.tsv"), "must be a file in a folder that exists"),
     ],
 )
 def test_options_that_cannot_be_read(photos: Path, arguments: list[str], message: str) -> None:
     assert message in fails(*arguments, cwd=photos.parent, code=2)
+
+
+def test_one_grey_picture_among_colours_is_named_beforehand(tmp_path: Path) -> None:
+    (tmp_path / "mymodel.py").write_text(FACTORY.replace("channels=1", "channels=3"))
+    (tmp_path / "photos").mkdir()
+    for number in range(3):
+        Image.new("L" if number == 1 else "RGB", (30, 30)).save(
+            tmp_path / "photos" / f"{number}.png"
+        )
+    rows = "".join(f"{number}.png,{number}\n" for number in range(3))
+    (tmp_path / "photos" / "labels.csv").write_text("file,label\n" + rows)
+    line = fails(*certify("--model", "mymodel.py:build"), cwd=tmp_path)
+    assert "1.png is of 1 channel(s)" in line
+    assert "--channels" in line
+    deformrs(*certify("--model", "mymodel.py:build", "--channels", "3"), cwd=tmp_path)
+
+
+def test_a_run_is_found_from_another_folder(photos: Path) -> None:
+    deformrs(*certify("--max", "2"), cwd=photos.parent)
+    elsewhere = photos.parent / "else" / "where"
+    elsewhere.mkdir(parents=True)
+    done = deformrs("predict", "../../photos/0.png", "--run", "../../run", cwd=elsewhere)
+    assert done.stdout.startswith("../../photos/0.png: ")
+    assert deformrs("report", "../../run", cwd=elsewhere).stderr == "", "the pictures are found"
+
+
+def test_too_little_memory_is_one_line(photos: Path) -> None:
+    (photos.parent / "mymodel.py").write_text(
+        "import torch\n"
+        "class Greedy(torch.nn.Module):\n"
+        "    def forward(self, pictures):\n"
+        "        return torch.empty(len(pictures), 2**50)\n"
+        "def build():\n"
+        "    return Greedy()\n"
+    )
+    line = fails(*certify("--model", "mymodel.py:build"), cwd=photos.parent)
+    assert "the memory of the device is too small" in line

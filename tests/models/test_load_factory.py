@@ -36,6 +36,9 @@ def wrong():
 def fails():
     raise KeyError("of the user")
 
+def leaves():
+    raise SystemExit(3)
+
 number = 3
 """
 
@@ -96,11 +99,12 @@ def test_weights_for_another_network_name_the_key(tmp_path: Path, file: Path) ->
     ("function", "message"),
     [
         ("biuld", "did you mean 'build'"),
-        ("number", "the function 'number' in .* is missing"),
-        ("", "the function '' in .* is missing"),
+        ("number", "number is a int; it must be a function"),
+        ("", "'' in .* is missing"),
         ("needs", "TypeError: needs.. missing 1 required positional argument"),
         ("wrong", "returns is a int; it must be a torch.nn.Module"),
         ("fails", "KeyError: 'of the user'"),
+        ("leaves", "SystemExit: 3"),
     ],
 )
 def test_what_a_factory_gets_wrong_is_one_line(file: Path, function: str, message: str) -> None:

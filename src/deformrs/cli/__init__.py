@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import difflib
+import os
 import platform
 import sys
 
@@ -19,16 +20,29 @@ from deformrs.errors import DeformRSError
 
 
 def main() -> None:
-    """Run the command line; every foreseen failure is one line and exit code 1."""
+    """Run the command line; every failure is one line and a non-zero exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         # Not standalone, click hands the exit code over instead of leaving.
         sys.exit(commands(standalone_mode=False))
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        sys.exit(error.exit_code)
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        _fail("interrupted; what was done is kept, and the same command goes on from there", 130)
-    except (DeformRSError, OSError) as error:
+        goes_on = "; what was done is kept, and the same command goes on from there"
+        _fail("interrupted" + (goes_on if sys.argv[1:2] == ["certify"] else ""), 130)
+    except DeformRSError as error:
         _fail(str(error), 1)
+    except OSError as error:
+        _fail(f"{error}: check the path, the space on the disk and the permissions", 1)
+    except Exception as error:
+        if os.environ.get("DEFORMRS_TRACEBACK"):
+            raise
+        reason = f"{type(error).__name__}: {error}"
+        _fail(f"unforeseen ({reason}); DEFORMRS_TRACEBACK=1 shows where, please report it", 1)
 
 
 def _fail(message: str, code: int) -> None:

@@ -9,6 +9,7 @@ import click
 
 from deformrs.cli.options import (
     Word,
+    check_writable,
     data_options,
     model_options,
     sampling_options,
@@ -85,6 +86,7 @@ def certify(
     from deformrs.tasks.jobs import prepare
 
     console = Console(highlight=False)
+    check_writable("--export", export)
     asked = questions(split_list(radii), regions)
     sampling = Sampling(n=n, n0=n0, alpha=alpha, seed=seed, method=method, skip=skip, max=most)
     with Downloads(console) as fetched:

@@ -81,6 +81,11 @@ def _bundle(argument: str, kind: str, *options: Any) -> Callable[[Command], Comm
     return decorate
 
 
+def _needed(required: bool) -> dict[str, Any]:
+    """Without a default where it must be given: even None would count as one."""
+    return {"required": True} if required else {"default": ""}
+
+
 def model_options(*, required: bool) -> Callable[[Command], Command]:
     """`--model` and how it is executed: the argument `model`, a `tasks.options.ModelOptions`."""
     return _bundle(
@@ -88,8 +93,7 @@ def model_options(*, required: bool) -> Callable[[Command], Command]:
         "ModelOptions",
         click.option(
             "--model",
-            required=required,
-            default=None if required else "",
+            **_needed(required),
             help="A run folder, net.py:build, net.onnx, net.pt2, timm:NAME, torchvision:NAME or "
             "hf:NAME.",
         ),
@@ -121,8 +125,7 @@ def data_options(*, required: bool) -> Callable[[Command], Command]:
         "DataOptions",
         click.option(
             "--data",
-            required=required,
-            default=None if required else "",
+            **_needed(required),
             help="digits, mnist, cifar10 (mnist:FOLDER where they lie), a folder of class folders, "
             "a folder with labels.csv, or pictures.npz.",
         ),
@@ -138,15 +141,13 @@ def smoothing_options(*, required: bool) -> Callable[[Command], Command]:
         "SmoothingOptions",
         click.option(
             "--deformation",
-            required=required,
-            default=None if required else "",
+            **_needed(required),
             help="rotation, translation, scaling, shear, affine, dct:3, vector_field, your own "
             "lens.py:Lens, or several: rotation+scaling.",
         ),
         click.option(
             "--noise",
-            required=required,
-            default=None if required else "",
+            **_needed(required),
             help="uniform:30deg, gaussian:4px, gaussian:0.1; one for each part of a composition: "
             "uniform:30deg+uniform:20%.",
         ),
@@ -201,3 +202,11 @@ def whole_numbers(option: str, text: str | None) -> tuple[int, ...]:
     if not all(part.isdecimal() for part in parts):
         raise click.BadParameter(f"{text!r} must be whole numbers, e.g. 0,5,17", param_hint=option)
     return tuple(map(int, parts))
+
+
+def check_writable(option: str, path: Path | None) -> None:
+    """Before the work, not after it: can this file be written?"""
+    if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
+        raise click.BadParameter(
+            f"{str(path)!r} must be a file in a folder that exists", param_hint=option
+        )

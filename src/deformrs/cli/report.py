@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from deformrs.cli.options import Word, split_list
+from deformrs.cli.options import Word, check_writable, split_list
 
 
 @click.command()
@@ -61,6 +61,7 @@ def report(
 
     if export is not None and len(runs) != 1:
         raise InputError("--export", f"asked for {len(runs)} runs", "writes one run", "name one")
+    check_writable("--export", export)
     stored = [read_run(folder, alpha=alpha, method=method) for folder in runs]
     pictures = None if no_pictures else StoredPictures()
     files = write_report(

@@ -20,8 +20,8 @@ WORDS = ("digits", "mnist", "cifar10")
 
 
 def load_data(
-    source: str,
-    preparation: Preparation,
+    source: str | Path,
+    preparation: Preparation | None = None,
     *,
     split: Split = "test",
     class_names: tuple[str, ...] | None = None,
@@ -32,7 +32,8 @@ def load_data(
     """The labelled pictures that `source` names, prepared when they are asked for.
 
     `source` is digits, mnist, cifar10, mnist:FOLDER or cifar10:FOLDER, an .npz file, or a folder
-    with a labels.csv or with one folder a class. `class_names` and `num_classes` are the model's;
+    with a labels.csv or with one folder a class. Without `preparation` pictures stay as they are
+    stored. `class_names` and `num_classes` are the model's;
     labels are numbered as it does. Downloads are kept under `root`, else in the folder that
     DEFORMRS_DATA names or the user's cache, and told of to `report`.
 
@@ -41,7 +42,8 @@ def load_data(
     >>> pixels.shape, label, digits.source(17)
     ((3, 28, 28), 7, 'digits test 17')
     """
-    wanted = Wanted(source, preparation, split, class_names, num_classes)
+    source = str(source)
+    wanted = Wanted(source, preparation or Preparation(), split, class_names, num_classes)
     word, colon, rest = source.partition(":")
     if word in WORDS:
         if colon and (word == "digits" or not rest):

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deformrs.config import Config
 from deformrs.data.base import PictureSet
 from deformrs.data.loading import load_data
 from deformrs.errors import DeformRSError, InputError
 from deformrs.preparation import Pixels, Preparation, digest_of_pixels
 from deformrs.runs import Result, StoredRun
+from deformrs.runs.places import located
 
 
-def data_of(config: Config) -> PictureSet:
+def data_of(run: StoredRun) -> PictureSet:
     """The pictures that a run's configuration names."""
-    options, data = config.get("options"), config.get("data")
+    options, data = run.config.get("options"), run.config.get("data")
     if not isinstance(options, dict) or not isinstance(data, dict):
         raise InputError(
             "the run", "silent about its pictures", "must name them", "make it by deformrs certify"
         )
-    names, classes, root = data["class_names"], config["num_classes"], options["data_root"]
+    names, root = data["class_names"], options["data_root"]
     return load_data(
-        str(options["data"]),
+        located(str(options["data"]), run.folder, options),
         Preparation.from_config(data["preparation"]),  # type: ignore[arg-type]
         split=options["split"],  # type: ignore[arg-type]
         class_names=None if names is None else tuple(map(str, names)),  # type: ignore[arg-type]
-        num_classes=classes,  # type: ignore[arg-type]
-        root=None if root is None else Path(str(root)),
+        num_classes=run.config["num_classes"],  # type: ignore[arg-type]
+        root=None if root is None else Path(located(str(root), run.folder, options)),
     )
 
 
@@ -55,7 +55,7 @@ class StoredPictures:
 
     def _open(self, run: StoredRun) -> PictureSet | None:
         try:
-            return data_of(run.config)
+            return data_of(run)
         except (DeformRSError, OSError) as error:
             self.missing.append(f"the pictures of {run.folder} are not shown: {error}")
             return None

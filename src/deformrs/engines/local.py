@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -147,9 +148,19 @@ def check_dataset(
     five at most by name.
     """
     faults: list[InputError] = []
+    channels: int | None = None
     for count, index in enumerate(indices, start=1):
         try:
             image, _ = _picture(pictures, index, num_classes)
+            channels = len(image) if channels is None else channels
+            if len(image) != channels:
+                raise InputError(
+                    source_of(pictures, index) or f"picture {index}",
+                    f"of {len(image)} channel(s)",
+                    f"must have {channels} like the first",
+                    "choose 3 channels (colour) or 1 (grey) for all, on the command line by "
+                    "--channels",
+                )
             if size is not None and size_of(image) != size:
                 raise InputError(
                     source_of(pictures, index) or f"picture {index}",
@@ -166,11 +177,20 @@ def check_dataset(
     if faults:
         shown = "; ".join(f"{error.name} is {error.value}" for error in faults[:5])
         more = f" and {len(faults) - 5} more" if len(faults) > 5 else ""
+        rules = {(error.rule, error.remedy) for error in faults}
+        rule, remedy = (
+            rules.pop()
+            if len(rules) == 1
+            else (
+                "must be readable pictures with labels of the model's classes",
+                "mend or remove them",
+            )
+        )
         raise InputError(
             f"the data, in {len(faults)} places,",
             f"faulty ({shown}{more})",
-            "must be readable pictures with labels of the model's classes",
-            "mend or remove them; nothing was sampled yet",
+            rule,
+            f"{remedy}; nothing was sampled yet",
         )
 
 
@@ -193,15 +213,14 @@ def _picture(pictures: Labelled, index: int, num_classes: int) -> tuple[Tensor, 
     named = source_of(pictures, index) or f"picture {index}"
     image = pixels if isinstance(pixels, Tensor) else torch.from_numpy(pixels)
     check_pictures(named, image, rank=3)
-    label = int(label)
-    if not 0 <= label < num_classes:
+    if not isinstance(label, int | np.integer | Tensor) or not 0 <= int(label) < num_classes:
         raise InputError(
             f"the label of {named}",
-            label,
+            repr(label),
             f"must lie in [0, {num_classes - 1}], the model's classes",
             "use the labels that the model was trained with",
         )
-    return image, label
+    return image, int(label)
 
 
 def _check_same_function(

@@ -10,6 +10,7 @@ from deformrs.report.layout import Cell, Table
 from deformrs.report.people import noun, shown_down
 from deformrs.report.section import Entry, Section
 from deformrs.report.words import BEST, chosen_words, share, spread, time_words
+from deformrs.rounding import percent_up
 
 FEW_CLASSES = 30
 NONE = Cell("–")
@@ -137,7 +138,10 @@ def _facts(entry: Entry, group: Group) -> dict[str, Cell]:
         "outside the picture": NONE if padding is None else Cell(str(padding)),
         "smoothed classifier right": _counted(summary.right, summary.total),
         "plain classifier right": plain,
-        "abstained": _counted(summary.abstained, summary.total),
+        "abstained": Cell(
+            f"{percent_up(summary.abstained, summary.total)} %",
+            f"{summary.abstained:,}/{summary.total:,}",
+        ),
         "average certified radius": Cell(averages_words(summary.averages, group)),
         "samples that select (n0)": Cell(spread([r.certificate.counts.n0 for r in results])),
         "samples that estimate (n)": Cell(spread([r.certificate.counts.n for r in results])),

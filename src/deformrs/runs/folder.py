@@ -65,6 +65,8 @@ class Run:
         elsewhere, or 30deg be written in radians.
         """
         asked: Config = about | {"noise": law.to_config(), "alpha": alpha, "method": method}
+        if folder.exists() and not folder.is_dir():
+            raise InputError("the run folder", folder, "must not be a file", "choose another name")
         folder.mkdir(parents=True, exist_ok=True)
         return cls(folder, asked)
 
@@ -88,9 +90,12 @@ class Run:
                 "must be made as the run's configuration says",
                 "open another run for it",
             )
-        self._file.write(_signed(to_record(result), self.config) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        try:
+            self._file.write(_signed(to_record(result), self.config) + "\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:  # which file it was is not in the error of a write
+            raise OSError(error.errno, error.strerror, str(self.folder / CERTIFICATES)) from error
         self.results.append(result)
         if seconds is not None:
             with (self.folder / TIMES).open("a") as times:
@@ -112,18 +117,21 @@ class StoredRun:
     results: list[Result]
 
 
-def read_run(folder: Path, *, alpha: float | None = None, method: str | None = None) -> StoredRun:
+def read_run(
+    folder: Path | str, *, alpha: float | None = None, method: str | None = None
+) -> StoredRun:
     """The run in that folder, its results certified anew from their counts.
 
     Choose alpha and method before looking at what they give: the best of several bounds is not
     one of level alpha.
     """
+    folder = Path(folder)
     config = read_config(folder)
     return StoredRun(folder, config, read_results(folder, config, alpha, method))
 
 
 def load_run(
-    folder: Path, *, alpha: float | None = None, method: str | None = None
+    folder: Path | str, *, alpha: float | None = None, method: str | None = None
 ) -> list[Result]:
     """The results of `read_run`."""
     return read_run(folder, alpha=alpha, method=method).results
@@ -201,8 +209,12 @@ def _binding(config: Config) -> Config:
 
 
 def _begin(folder: Path, asked: Config) -> Config:
-    """Write the configuration of a new run, or compare with the one that is there; that one."""
-    if (folder / CONFIG).exists():
+    """The configuration of the run: the one that is there, or the one asked for, written down.
+
+    A run without any result binds nothing yet.
+    """
+    begun = (folder / CERTIFICATES).stat().st_size > 0
+    if begun and (folder / CONFIG).exists():
         found = read_config(folder)
         if _binding(found) != _binding(asked):
             raise InputError(
@@ -212,7 +224,7 @@ def _begin(folder: Path, asked: Config) -> Config:
                 "choose another folder, or remove this one",
             )
         return found
-    if (folder / CERTIFICATES).stat().st_size:
+    if begun:
         raise InputError(
             str(folder / CERTIFICATES),
             f"without its {CONFIG}",

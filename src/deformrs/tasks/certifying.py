@@ -14,7 +14,7 @@ from deformrs.engines import certify_dataset, chosen
 from deformrs.progress import Rates, step
 from deformrs.questions import Question
 from deformrs.report.people import noise_words, reach, shown_down
-from deformrs.rounding import percent_down
+from deformrs.rounding import percent_down, percent_up
 from deformrs.runs import Result
 from deformrs.statistics import check_method
 from deformrs.tasks.jobs import Job
@@ -122,6 +122,7 @@ def summary(results: Sequence[Result], questions: Sequence[Question]) -> list[st
     """What came of it, a line each."""
     total = len(results)
     first = results[0].certificate
+    abstained = sum(result.certificate.prediction is None for result in results)
 
     def share(count: int) -> str:
         return f"{percent_down(count, total):>6} %   {count} of {total}"
@@ -130,8 +131,8 @@ def summary(results: Sequence[Result], questions: Sequence[Question]) -> list[st
         f"{noise_words(results)}, n = {first.counts.n:,}, alpha = {first.alpha}",
         f"  model alone is right          {share(sum(r.plain == r.label for r in results))}",
         f"  smoothed model is right       {share(sum(r.correct for r in results))}",
-        "  abstains                      "
-        + share(sum(r.certificate.prediction is None for r in results)),
+        f"  abstains                      {percent_up(abstained, total):>6} %   "
+        f"{abstained} of {total}",
     ]
     for question in questions:
         held = sum(question.holds(result) for result in results)

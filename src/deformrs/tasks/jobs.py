@@ -18,6 +18,7 @@ from deformrs.geometry import size_of
 from deformrs.models import LoadedModel, check_fixed
 from deformrs.runs import read_config
 from deformrs.runs.difference import difference
+from deformrs.runs.places import RELATIVE_TO, start_of
 from deformrs.smoothing import SmoothedClassifier, scores_of
 from deformrs.specs import parse_deformation, parse_noise, python_files
 from deformrs.tasks.options import (
@@ -65,7 +66,10 @@ def prepare(
     about: Config = {"plugins": plugins} if plugins else {}
     about |= {
         "command": "certify",
-        "options": plain_options(model) | plain_options(data) | plain_options(smoothing),
+        "options": plain_options(model)
+        | plain_options(data)
+        | plain_options(smoothing)
+        | ({} if out is None else {RELATIVE_TO: start_of(out)}),
         "model": _without_source(loaded.about),
         "data": _without_source(pictures.about)
         | {"name": pictures.name, "class_names": list(names) or None},
@@ -102,9 +106,9 @@ def smooth(
 
 def automatic_batch_size(loaded: LoadedModel, image: Tensor, device: torch.device) -> int:
     """A power of two that keeps the device busy and, on a GPU, is seen to fit its memory."""
-    numbers, least, most = (2**27, 32, 4096) if device.type == "cuda" else (2**23, 32, 256)
+    numbers, most = (2**27, 4096) if device.type == "cuda" else (2**23, 256)
     fitting = numbers // image.numel()
-    size = min(most, max(least, 1 << max(0, fitting.bit_length() - 1)))
+    size = min(most, 1 << max(0, fitting.bit_length() - 1))
     if device.type != "cuda":
         return size
     while True:

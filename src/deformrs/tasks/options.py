@@ -17,6 +17,7 @@ from deformrs.geometry import Padding
 from deformrs.models import LoadedModel, Precision, load_model
 from deformrs.preparation import Interpolation, Preparation
 from deformrs.runs import read_config
+from deformrs.runs.places import located
 
 Options = TypeVar("Options")
 DownloadReport = Callable[[str, int, int | None], None]
@@ -112,22 +113,35 @@ def chosen_device(text: str) -> torch.device:
     if text == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.empty(0, device=text).device
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
+        device = torch.empty(0, device=text).device
+        if device.type == "meta":
+            raise RuntimeError("it computes nothing")
+        return device
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0].split(". ")[0].rstrip(".")
         raise InputError(
-            "the device", repr(text), f"cannot be used here ({reason})", "e.g. cpu, cuda or auto"
+            "the device",
+            repr(text),
+            f"cannot be used here ({reason[:120]})",
+            "e.g. cpu, cuda or auto",
         ) from error
 
 
-def options_from_config(config: Config) -> tuple[ModelOptions, DataOptions, SmoothingOptions]:
-    """The options of a run that `deformrs certify` made."""
-    given = config.get("options")
+def options_from_run(folder: Path) -> tuple[ModelOptions, DataOptions, SmoothingOptions]:
+    """The options of a run that `deformrs certify` made, its files as they are found from here."""
+    given = read_config(folder).get("options")
     if not isinstance(given, dict):
         raise InputError(
-            "the run", "without its options", "must be made by deformrs certify", "give --model"
+            f"the run in {folder}",
+            "without its options",
+            "must be made by deformrs certify",
+            "give --model and so on instead",
         )
     values = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
+    for key in ("model", "weights", "data", "data_root", "deformation"):
+        text = values.get(key)
+        if isinstance(text, str):
+            values[key] = located(text, folder, given)
 
     def built(kind: type[Options]) -> Options:
         names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
@@ -145,7 +159,7 @@ def options_of(
     executed only if it is named again: the folder may come from someone else.
     """
     if run is not None:
-        there, _, how = options_from_config(read_config(run))
+        there, _, how = options_from_run(run)
         _check_confirms(model, there)
         _check_confirms(smoothing, how)
         for option, named, given in (
@@ -191,3 +205,10 @@ def plain_options(options: object) -> Config:
         for key, value in dataclasses.asdict(options).items()  # type: ignore[call-overload]
         if key not in ("device", "batch_size")
     }
+
+
+def class_names_of(config: Config) -> tuple[str, ...] | None:
+    """The names of the classes that a run knows, the model's own or those of its data."""
+    data = config.get("data")
+    names = data.get("class_names") if isinstance(data, dict) else None
+    return tuple(map(str, names)) if isinstance(names, list) else None

@@ -11,14 +11,15 @@ import torch
 
 from deformrs.certificate import Certificate
 from deformrs.data import load_picture
-from deformrs.errors import InputError
+from deformrs.errors import InputError, ModelError
+from deformrs.geometry import size_of
 from deformrs.questions import Question
 from deformrs.rounding import format_down
 from deformrs.runs import Result, read_config
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.tasks.certifying import Sampling
 from deformrs.tasks.jobs import check_same_model, smooth
-from deformrs.tasks.options import ModelOptions, SmoothingOptions
+from deformrs.tasks.options import ModelOptions, SmoothingOptions, class_names_of
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Answer:
     class_name: str | None
     held: dict[str, bool]
     """Regions that were asked for, and whether they are certified."""
-    fault: InputError | None = None
+    fault: InputError | ModelError | None = None
 
     @property
     def words(self) -> str:
@@ -86,24 +87,31 @@ def predictions(
     the seed, not on the other files.
     """
     loaded = model.load()
+    names = loaded.class_names
     if run is not None:
-        check_same_model(read_config(run), loaded, smoothing)
+        config = read_config(run)
+        check_same_model(config, loaded, smoothing)
+        names = names or class_names_of(config)
     classifier: SmoothedClassifier | None = None
     for file in files:
         try:
             image = torch.from_numpy(load_picture(file, loaded.preparation))
-        except InputError as fault:
+            if classifier is None or "px" in smoothing.noise:  # pixels are counted on each picture
+                classifier = smooth(loaded, model, smoothing, image)
+                for question in questions:
+                    question.check(classifier.deformation.space(size_of(image)))
+            certificate = classifier.certify(
+                image,
+                sampling.n,
+                sampling.n0,
+                sampling.alpha,
+                sampling.seed,
+                method=sampling.method,
+            )
+        except (InputError, ModelError) as fault:
             yield Answer(file, None, None, {}, fault)
             continue
-        if classifier is None or "px" in smoothing.noise:  # pixels are counted on each picture
-            classifier = smooth(loaded, model, smoothing, image)
-            for question in questions:
-                question.check(classifier.deformation.space((image.shape[1], image.shape[2])))
-        certificate = classifier.certify(
-            image, sampling.n, sampling.n0, sampling.alpha, sampling.seed, method=sampling.method
-        )
         predicted = certificate.prediction
-        names = loaded.class_names
         name = names[predicted] if names is not None and predicted is not None else None
         # Whether the answer is right is not known here; what it covers is.
         result = Result(0, -1 if predicted is None else predicted, certificate)

@@ -23,7 +23,7 @@ from deformrs.report.curve import draw_curve
 from deformrs.report.gallery import Exhibit, draw_gallery
 from deformrs.report.tables import Row, accuracy_rows, average_radius, markdown
 from deformrs.rounding import format_down
-from deformrs.runs import Result, write_atomically
+from deformrs.runs import CONFIG, Result, write_atomically
 from deformrs.specs import parse_noise
 from deformrs.tasks.certifying import Sampling, certify_job
 from deformrs.tasks.jobs import prepare
@@ -99,6 +99,10 @@ def _train_once(settings: Settings, console: Console) -> None:
     """Leave a trained network in the folder, unless it is there already."""
     wanted = json.dumps({"epochs": settings.epochs, "seed": settings.seed}) + "\n"
     note = settings.out / "training.json"
+    if not note.exists() and (settings.out / CONFIG).exists():
+        raise InputError(
+            "the folder", settings.out, "holds another run already", "choose another one by --out"
+        )
     if not note.exists():
         model = _trained(settings, console)
         save_model(settings.out, model, Preparation(channels=1))

@@ -31,7 +31,8 @@ from deformrs.tasks.options import (
     DataOptions,
     ModelOptions,
     SmoothingOptions,
-    options_from_config,
+    class_names_of,
+    options_from_run,
     options_of,
 )
 
@@ -67,10 +68,12 @@ def draw(request: Request, console: Console) -> None:
         run = read_run(request.run)
         model, smoothing = options_of(request.run, request.model, request.smoothing)
         own = not request.data.data
-        data = options_from_config(run.config)[1] if own else request.data
+        data = options_from_run(request.run)[1] if own else request.data
         request = dataclasses.replace(request, model=model, smoothing=smoothing, data=data)
         loaded = model.load()
         check_same_model(run.config, loaded, smoothing)
+        names = loaded.class_names or class_names_of(run.config)
+        loaded = dataclasses.replace(loaded, class_names=names)
         if own:  # certificates speak of the run's own pictures
             known = {result.index: result for result in run.results}
     elif request.model.model:
