@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import math
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor
 
 from deformrs import Deformation, Gaussian, Rotation, SmoothedClassifier, Uniform
-from deformrs.models import SmallCNN
+from deformrs.models import SmallCNN, load_model, save_model
+from deformrs.preparation import Preparation
 from deformrs.randomness import Stage
+from deformrs.runs import CERTIFICATES
+from deformrs.tasks.certifying import Sampling, certify_job
+from deformrs.tasks.jobs import prepare
+from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
 from pictures import linear_map, ramp
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -93,3 +101,31 @@ def test_memory_is_flat_in_n() -> None:
         g.certify(image, n=n)
         peaks.append(torch.cuda.max_memory_allocated())
     assert peaks[2] <= 1.05 * peaks[1]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_a_whole_job_on_the_gpu_goes_on_to_the_same_bytes(tmp_path: Path, precision: str) -> None:
+    save_model(tmp_path / "net", SmallCNN(width=8, seed=2).eval(), Preparation(channels=1))
+    model = ModelOptions(str(tmp_path / "net"), precision=precision, device="cuda")  # type: ignore[arg-type]
+    smoothing = SmoothingOptions("rotation", "uniform:60deg")
+    console = Console(file=io.StringIO())
+    for stops, name in (((6,), "whole"), ((2, 5, 6), "parts")):
+        for stop in stops:
+            job = prepare(model, DataOptions("digits"), smoothing, tmp_path / name)
+            sampling = Sampling(n=3000, n0=100, max=stop)
+            results = certify_job(job, sampling, tmp_path / name, console)
+            assert len(results) == stop
+    whole, parts = ((tmp_path / name / CERTIFICATES).read_bytes() for name in ("whole", "parts"))
+    assert whole == parts
+
+
+def test_an_exported_program_on_the_gpu(tmp_path: Path) -> None:
+    net = SmallCNN(width=8, seed=2).eval()
+    batch = torch.export.Dim("batch", min=1, max=4096)
+    program = torch.export.export(net, (torch.zeros(2, 1, 28, 28),), dynamic_shapes=({0: batch},))
+    torch.export.save(program, tmp_path / "net.pt2")
+    pictures = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    loaded = load_model(str(tmp_path / "net.pt2"), device="cuda")
+    with torch.inference_mode():
+        found = loaded.module(pictures.cuda()).cpu()
+        assert torch.allclose(found, net(pictures), atol=0.02)

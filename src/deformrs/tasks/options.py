@@ -45,7 +45,7 @@ class ModelOptions:
         loaded = load_model(
             self.model,
             weights=None if self.weights is None else Path(self.weights),
-            preparation=self.prepared(None) if self._shapes_pictures else None,
+            preparation=self.prepared(None) if self._stands_in else None,
             mean=self.mean,
             std=self.std,
             precision=self.precision,
@@ -54,9 +54,10 @@ class ModelOptions:
         return dataclasses.replace(loaded, preparation=self.prepared(loaded.preparation))
 
     @property
-    def _shapes_pictures(self) -> bool:
-        given = (self.resize, self.crop, self.interpolation, self.channels)
-        return any(value is not None for value in given)
+    def _stands_in(self) -> bool:
+        """Do the options say all that an image processor would, should it not be understood?"""
+        shaped = self.resize is not None or self.crop is not None
+        return self.model.startswith("hf:") and shaped and self.mean is not None
 
     def prepared(self, expected: Preparation | None) -> Preparation:
         """What the model expects, but for what was asked."""
