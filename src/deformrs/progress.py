@@ -38,14 +38,17 @@ class _WithWords(Progress):
 def step(console: Console, title: str, total: int) -> Iterator[Advance]:
     """Show one long step."""
     if not console.is_terminal:
-        last, printed = "", time.monotonic()
+        last, began = "", time.monotonic()
+        printed = began
 
         def remember(done: float, words: str) -> None:
             nonlocal last, printed
             last = f"{title}: {int(done)}/{total} {words}".strip()
-            if time.monotonic() - printed > SECONDS_BETWEEN_LINES:
-                printed = time.monotonic()
-                _plain(console, last)
+            now = time.monotonic()
+            if now - printed > SECONDS_BETWEEN_LINES:
+                printed = now
+                left = f", {(total - done) * (now - began) / done:.0f} s left" if done else ""
+                _plain(console, last + left)
 
         yield remember
         _plain(console, last or title)
