@@ -239,11 +239,12 @@ def test_a_hugging_face_model(photos: Path) -> None:
     from transformers import ResNetConfig, ResNetForImageClassification
 
     folder = photos.parent
-    torch.manual_seed(0)
     config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1])
     config.id2label = {0: "red", 1: "blue", 2: "green"}
     config.label2id = {"red": 0, "blue": 1, "green": 2}
-    net = ResNetForImageClassification(config)  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = ResNetForImageClassification(config)  # type: ignore[no-untyped-call]
     net.save_pretrained(folder / "hub")
     (folder / "hub" / "preprocessor_config.json").write_text(
         json.dumps(

@@ -72,7 +72,9 @@ def test_more_pictures_of_the_same_run_are_added(tmp_path: Path) -> None:
 
 def test_a_run_names_its_model_by_the_weights(tmp_path: Path) -> None:
     list(certify_dataset(smoothed(), PICTURES, n=50, max=2, out=tmp_path))
-    assert read_config(tmp_path)["model"].keys() == {"network", "parameters"}  # type: ignore
+    model = read_config(tmp_path)["model"]
+    assert isinstance(model, dict)
+    assert model.keys() == {"network", "parameters"}
     other = smoothed(SmallCNN(num_classes=5, width=4, seed=4).eval())
     with pytest.raises(InputError, match=r"model\.parameters: \w+ there, \w+ here"):
         list(certify_dataset(other, PICTURES, n=50, out=tmp_path))

@@ -66,3 +66,13 @@ def reachable(address: str) -> bool:
 def first_line(error: BaseException) -> str:
     """What an exception says, in one line."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
+
+
+def no_weights(source: str, reason: str) -> InputError:
+    """The error for a name whose published weights cannot be had."""
+    return InputError(
+        f"the model {source}",
+        f"without weights ({reason})",
+        "needs some",
+        "pass a file of them with --weights (in Python, weights=)",
+    )

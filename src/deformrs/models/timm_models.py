@@ -12,7 +12,7 @@ from torch import nn
 
 from deformrs.config import Config
 from deformrs.errors import InputError, UnsupportedError
-from deformrs.models.extras import first_line, import_extra, quiet, reachable
+from deformrs.models.extras import first_line, import_extra, no_weights, quiet, reachable
 from deformrs.models.parts import BuiltModel, Found
 from deformrs.models.sizing import sized_to
 from deformrs.models.weights import file_digest, fit_state, read_state
@@ -75,7 +75,7 @@ def _pretrained(timm: ModuleType, name: str) -> nn.Module:
     """With the weights that timm offers: from the cache if they are there, else downloaded."""
     config = timm.get_pretrained_cfg(name)
     if config is None or not config.has_weights:
-        raise _no_weights(name, "there are none to download")
+        raise no_weights(f"timm:{name}", "there are none to download")
     overlay: dict[str, str] = {}
     if config.hf_hub_id:
         hub = import_extra("huggingface_hub", "timm")
@@ -84,23 +84,14 @@ def _pretrained(timm: ModuleType, name: str) -> nn.Module:
         if isinstance(cached, str):
             overlay["file"] = cached
         elif hub.constants.HF_HUB_OFFLINE or not reachable(hub.constants.ENDPOINT):
-            raise _no_weights(name, f"{hub.constants.ENDPOINT} cannot be reached")
+            raise no_weights(f"timm:{name}", f"{hub.constants.ENDPOINT} cannot be reached")
     try:
         network: nn.Module = timm.create_model(
             name, pretrained=True, pretrained_cfg_overlay=overlay
         )
     except (OSError, RuntimeError, ValueError, TypeError) as error:
-        raise _no_weights(name, first_line(error)) from error
+        raise no_weights(f"timm:{name}", first_line(error)) from error
     return network
-
-
-def _no_weights(name: str, reason: str) -> InputError:
-    return InputError(
-        f"the model timm:{name}",
-        f"without weights ({reason})",
-        "needs some",
-        "pass a file of them with --weights (in Python, weights=)",
-    )
 
 
 def _preparation(name: str, wanted: dict[str, Any]) -> Preparation:

@@ -17,7 +17,7 @@ from torch import nn
 
 from deformrs.config import Config
 from deformrs.errors import InputError
-from deformrs.models.extras import first_line, import_extra, reachable
+from deformrs.models.extras import first_line, import_extra, no_weights, reachable
 from deformrs.models.parts import BuiltModel, Found
 from deformrs.models.sizing import sized_to
 from deformrs.models.weights import State, file_digest, fit_state, read_state
@@ -84,24 +84,15 @@ def _download(name: str, published: Any) -> State:
     """The published weights: from the cache if they are there, else downloaded and checked."""
     cached = Path(torch.hub.get_dir(), "checkpoints", published.url.rpartition("/")[2])
     if not cached.exists() and not reachable(published.url):
-        raise _no_weights(name, f"{published.url} cannot be reached")
+        raise no_weights(f"torchvision:{name}", f"{published.url} cannot be reached")
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # where it would announce the download
             state: State = published.get_state_dict(
                 progress=sys.stderr.isatty(), check_hash=True, map_location="cpu", weights_only=True
             )
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise _no_weights(name, first_line(error)) from error
+        raise no_weights(f"torchvision:{name}", first_line(error)) from error
     return state
-
-
-def _no_weights(name: str, reason: str) -> InputError:
-    return InputError(
-        f"the model torchvision:{name}",
-        f"without weights ({reason})",
-        "needs some",
-        "pass a file of them with --weights (in Python, weights=)",
-    )
 
 
 def _bare(torchvision: ModuleType, name: str, classes: int | None) -> nn.Module:
