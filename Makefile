@@ -9,19 +9,24 @@ quickstart: .venv/ready
 
 test: lint types unit
 
-lint: .venv/ready
+lint: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: .venv/ready
+types: .venv/dev
 	$(BIN)/mypy
 
-unit: .venv/ready
+unit: .venv/dev
 	$(BIN)/pytest -n auto --dist loadfile
 
 # Made anew whenever the requirements change; otherwise there is nothing to do.
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+# What only tests need is most of the download.
+.venv/dev: .venv/ready
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
