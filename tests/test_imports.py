@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "models": BASE | {"plugins", "preparation", "runs"},
     "data": BASE | {"preparation", "runs"},
     "engines": NUMBERS | {"geometry", "preparation", "randomness", "runs", "smoothing"},
-    "training": BASE | {"geometry", "deformations", "noise"},
+    "training": BASE | {"geometry", "deformations", "noise", "models", "preparation", "runs"},
     "testing": BASE | {"geometry", "deformations"},
     "progress": set(),
     "report": NUMBERS
