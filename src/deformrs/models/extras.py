@@ -1,4 +1,4 @@
-"""Packages that may be absent, that talk too much, or that want a network."""
+"""Packages that may be absent, that talk too much, draw at random, or want a network."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from types import ModuleType
 from urllib.parse import urlsplit
 
+import torch
+
 from deformrs.errors import InputError
 
 
-def import_extra(package: str, extra: str) -> ModuleType:
+def import_extra(package: str, extra: str, purpose: str = "this model") -> ModuleType:
     """The package, or an error that says which extra of this one brings it."""
     try:
         return importlib.import_module(package)
@@ -22,7 +24,7 @@ def import_extra(package: str, extra: str) -> ModuleType:
         raise InputError(
             f"the package {package.partition('.')[0]}",
             "not installed" if error.name == package else f"incomplete ({error})",
-            "is needed for this model",
+            f"is needed for {purpose}",
             f"pip install 'deformrs[{extra}]'",
         ) from None
     except (ImportError, RuntimeError) as error:
@@ -46,6 +48,24 @@ def quiet(*loggers: str) -> Iterator[None]:
     finally:
         for name, level in before.items():
             logging.getLogger(name).setLevel(level)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Let code that draws weights from torch's global random state draw them from `seed` alone.
+
+    That state is as before afterwards. Other threads should draw nothing meanwhile.
+    """
+    # The constructors of layers take no generator of their own. Networks of this package go
+    # around them; those of other libraries, and the user's, cannot be made otherwise.
+    generator = torch.default_generator
+    before = generator.get_state()
+    generator.manual_seed(seed)
+    try:
+        with torch.device("cpu"):  # another default device has a state of its own
+            yield
+    finally:
+        generator.set_state(before)
 
 
 def reachable(address: str) -> bool:

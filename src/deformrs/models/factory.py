@@ -13,6 +13,15 @@ from deformrs.models.weights import file_digest, fit_state, read_state
 from deformrs.plugins import load_object, users_code
 
 
+def of_file(source: str) -> bool:
+    """Does this name a function in a Python file?
+
+    >>> of_file("mymodel.py:build"), of_file("mymodel.py")
+    (True, False)
+    """
+    return source.rpartition(":")[0].endswith(".py")
+
+
 def load_factory(source: str, weights: Path | None) -> Found:
     """`mymodel.py:build`: call build(), which returns a network or a BuiltModel; load weights."""
     file, _, name = source.rpartition(":")

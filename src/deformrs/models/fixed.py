@@ -40,7 +40,7 @@ def check_fixed(
         )
     # Of other extremes and means, so that no two batches have the same.
     asked = torch.cat([pictures, 1 - pictures, 0.5 * pictures, 0.2 + 0.3 * pictures])
-    together = _scores(model, asked)
+    together = ask(model, asked)
     if not together.isfinite().all():
         raise ModelError(
             "a score of the model",
@@ -50,15 +50,15 @@ def check_fixed(
         )
     order = [*range(1, len(asked), 2), *range(0, len(asked), 2)]
     shuffled = torch.empty_like(together)
-    shuffled[order] = _scores(model, asked[order])
+    shuffled[order] = ask(model, asked[order])
     answers = {
-        "asked again": _scores(model, asked),
-        "asked one by one": torch.cat([_scores(model, picture[None]) for picture in asked]),
+        "asked again": ask(model, asked),
+        "asked one by one": torch.cat([ask(model, picture[None]) for picture in asked]),
         "asked in another order": shuffled,
     }
     if batch_size is not None and batch_size > len(asked):
         copies = -(-batch_size // len(asked))
-        full = _scores(model, asked.repeat(copies, 1, 1, 1)[:batch_size])
+        full = ask(model, asked.repeat(copies, 1, 1, 1)[:batch_size])
         answers["asked in a full batch"] = full[: len(asked)]
     allowed = _allowed(model, together, pictures.device)
     for name, scores in answers.items():
@@ -74,7 +74,8 @@ def check_fixed(
             )
 
 
-def _scores(model: Callable[[Tensor], Tensor], pictures: Tensor) -> Tensor:
+def ask(model: Callable[[Tensor], Tensor], pictures: Tensor) -> Tensor:
+    """The model's scores, in float64, or a ModelError that says what it did instead."""
     try:
         scores = model(pictures)
     except (ModelError, torch.OutOfMemoryError):

@@ -16,7 +16,7 @@ from deformrs.errors import InputError
 from deformrs.models.classifier import Classifier
 from deformrs.models.exported import load_exported
 from deformrs.models.extras import first_line
-from deformrs.models.factory import load_factory
+from deformrs.models.factory import load_factory, of_file
 from deformrs.models.hugging_face import load_hugging_face
 from deformrs.models.onnx_file import load_onnx
 from deformrs.models.parts import BuiltModel, Found, LoadedModel, Precision, check_normalisation
@@ -116,7 +116,7 @@ def _find(source: str, weights: Path | None, device: torch.device, described: bo
         return load_timm(name, weights)
     if colon and library == "torchvision":
         return load_torchvision(name, weights)
-    if source.rpartition(":")[0].endswith(".py"):
+    if of_file(source):
         return load_factory(source, weights)
     folder = bool(source) and path.is_dir()
     whole = library == "hf" or path.suffix in (".onnx", ".pt2") or folder

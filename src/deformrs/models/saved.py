@@ -1,19 +1,24 @@
-"""A network of this package in a folder: model.json says what it is, model.safetensors holds it."""
+"""A trained network in a folder: model.json says what it is, model.safetensors holds it."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import torch
 from safetensors.torch import save
-from torch import nn
+from torch import Tensor, nn
 
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError
-from deformrs.models.networks import build_network, name_and_arguments
+from deformrs.models.factory import of_file
+from deformrs.models.libraries import library_version, of_library
+from deformrs.models.networks import build_network, check_name, name_and_arguments
 from deformrs.models.parts import BuiltModel, Found, check_normalisation
 from deformrs.models.weights import file_digest, fit_state, read_state
 from deformrs.preparation import Preparation
@@ -24,6 +29,15 @@ MODEL, WEIGHTS = "model.json", "model.safetensors"
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Saved:
+    """What a folder holds, and how `build_network` makes such a network."""
+
+    found: Found
+    network: str
+    arguments: Config
+
+
 def save_model(
     folder: Path,
     module: nn.Module,
@@ -32,17 +46,23 @@ def save_model(
     *,
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
+    described: tuple[str, Config] | None = None,
 ) -> None:
-    """Write a network of this package so that `load_model(folder)` finds it again.
+    """Write a network so that `load_model(folder)` finds it again.
 
-    `mean` and `std` are for a network that does not normalise its pictures itself.
+    `mean` and `std` are for a network that does not normalise its pictures itself. `described` is
+    the name and the arguments that `build_network` takes, for a network that is not of this
+    package. One from FILE.py:FUNCTION is written too, but no folder makes that file run: it is
+    loaded with its weights from the folder.
 
     Guarantee: a folder that was left half written is refused when it is loaded, never mixed.
     """
     check_normalisation(mean, std)
-    name, arguments = name_and_arguments(module)
+    name, arguments = name_and_arguments(module) if described is None else described
+    if not of_file(name):
+        check_name(name)
+    content = save({key: _alone(key, value) for key, value in module.state_dict().items()})
     folder.mkdir(parents=True, exist_ok=True)
-    content = save({k: v.detach().cpu().contiguous() for k, v in module.state_dict().items()})
     partial = folder / (WEIGHTS + ".partial")
     with partial.open("wb") as file:
         file.write(content)
@@ -65,36 +85,56 @@ def save_model(
 
 def load_saved(folder: Path) -> Found:
     """The network in a folder that `save_model` wrote."""
+    return read_saved(folder).found
+
+
+def read_saved(folder: Path) -> Saved:
+    """The same, with the name and the arguments of the network."""
     path = folder / MODEL
     if not path.is_file():
-        raise InputError(
-            f"the folder {folder}",
-            f"without a {MODEL}",
-            "must be one that training wrote",
-            f"for a Hugging Face model write hf:{folder}",
-        )
+        raise _absent(folder)
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
-        preparation = Preparation.from_config(about["preparation"])
-        built = BuiltModel(
-            build_network(about["network"], about["arguments"]),
-            preparation,
+        network, arguments, digest = about["network"], about["arguments"], about["sha256"]
+        described = BuiltModel(
+            nn.Identity(),  # for the network, which comes when the rest is known to be sound
+            Preparation.from_config(about["preparation"]),
             _tuple(about["mean"]),
             _tuple(about["std"]),
             _tuple(about["class_names"]),
             channels_last=True,
         )
-        digest = about["sha256"]
-    except InputError as error:
-        raise _damaged(path, str(error)) from None
     except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, repr(error)) from None
+        raise _damaged(path, error) from None
+    if isinstance(network, str) and of_file(network):
+        raise _code(folder, network, described)
+    version = library_version(network) if of_library(network) else {}
+    try:
+        module = build_network(network, arguments)
+    except InputError as error:
+        raise _damaged(path, error) from None
     state = read_state(folder / WEIGHTS)
     found = file_digest(folder / WEIGHTS)
     if found != digest:
         raise _damaged(folder / WEIGHTS, f"not the weights that {MODEL} speaks of")
-    fit_state(built.module, state, str(folder / WEIGHTS))
-    return Found(built, {"files": {MODEL: file_digest(path), WEIGHTS: found}})
+    fit_state(module, state, str(folder / WEIGHTS))
+    files: Config = {MODEL: file_digest(path), WEIGHTS: found}
+    built = dataclasses.replace(described, module=module)
+    if not version:  # one of this package knows its arguments in full
+        arguments = module.arguments
+    return Saved(Found(built, {"files": files, **version}), network, arguments)
+
+
+def _alone(key: str, value: object) -> Tensor:
+    """A copy for the file, which takes no two tensors that share their memory."""
+    if not isinstance(value, Tensor):
+        raise InputError(
+            f"{key!r} of the network",
+            f"a {type(value).__name__}",
+            "must be a tensor to be saved",
+            "keep it as a buffer, or leave it out of the state dict",
+        )
+    return value.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
 def _plain(values: tuple[float, ...] | tuple[str, ...] | None) -> ConfigValue:
@@ -105,7 +145,54 @@ def _tuple(values: list[T] | None) -> tuple[T, ...] | None:
     return None if values is None else tuple(values)
 
 
-def _damaged(path: Path, reason: str) -> InputError:
+def _absent(folder: Path) -> InputError:
+    if (folder / "training.json").is_file():
+        return InputError(
+            f"the folder {folder}",
+            "of a training that is not finished",
+            f"must hold a {MODEL}",
+            "give the command that began it again, which goes on where it stopped",
+        )
     return InputError(
-        str(path), f"damaged ({reason})", "must be as deformrs wrote it", "save the model again"
+        f"the folder {folder}",
+        f"without a {MODEL}",
+        "must be one that training wrote",
+        f"for a Hugging Face model write hf:{folder}",
+    )
+
+
+def _code(folder: Path, network: str, described: BuiltModel) -> InputError:
+    """The error for a network from a Python file, with the options that give the same function.
+
+    Sizes that no option can say are the file's own.
+    """
+    prepared = described.preparation
+    resized = isinstance(prepared.resize, int)
+    square = prepared.crop is not None and prepared.crop[0] == prepared.crop[1]
+    options: dict[str, object] = {
+        "--model": network,
+        "--weights": folder / WEIGHTS,
+        "--resize": prepared.resize if resized else None,
+        "--crop": prepared.crop[0] if prepared.crop and square else None,
+        "--interpolation": prepared.interpolation if resized else None,
+        "--channels": prepared.channels,
+        "--mean": described.mean and ",".join(map(str, described.mean)),
+        "--std": described.std and ",".join(map(str, described.std)),
+    }
+    words = (f"{key} {value}" for key, value in options.items() if value is not None)
+    return InputError(
+        f"the network in {folder}",
+        f"built by {network}",
+        "is never built because a folder says so, since that runs a Python file",
+        "name the file yourself: " + " ".join(words),
+    )
+
+
+def _damaged(path: Path, reason: Exception | str) -> InputError:
+    known = isinstance(reason, InputError | str)
+    return InputError(
+        str(path),
+        f"damaged ({reason if known else repr(reason)})",
+        "must be as deformrs wrote it",
+        "save the model again",
     )

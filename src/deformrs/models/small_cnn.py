@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from deformrs.checks import check_seed, check_whole
 from deformrs.config import Config
 
 
@@ -19,12 +20,7 @@ class SmallCNN(nn.Module):
         self, num_classes: int = 10, channels: int = 1, width: int = 24, seed: int = 0
     ) -> None:
         super().__init__()
-        self.arguments: Config = {
-            "num_classes": num_classes,
-            "channels": channels,
-            "width": width,
-            "seed": seed,
-        }
+        self.arguments = check_arguments(num_classes, channels, width, seed)
         with torch.device("meta"):  # PyTorch's constructors would draw from global random state
             self.features = nn.Sequential(
                 _layer(channels, width, stride=2),
@@ -40,6 +36,19 @@ class SmallCNN(nn.Module):
     def forward(self, pictures: Tensor) -> Tensor:
         scores: Tensor = self.head(self.features((pictures - 0.5) / 0.5))
         return scores
+
+
+def check_arguments(num_classes: int, channels: int, width: int, seed: int) -> Config:
+    """What a network of this package was made with, as plain values."""
+    for name, value in (("num_classes", num_classes), ("channels", channels), ("width", width)):
+        check_whole(name, value, least=1)
+    check_seed("seed", seed)
+    return {
+        "num_classes": int(num_classes),
+        "channels": int(channels),
+        "width": int(width),
+        "seed": int(seed),
+    }
 
 
 def _layer(inputs: int, outputs: int, stride: int) -> nn.Sequential:

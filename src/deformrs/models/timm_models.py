@@ -12,32 +12,62 @@ from torch import nn
 
 from deformrs.config import Config
 from deformrs.errors import InputError, UnsupportedError
-from deformrs.models.extras import first_line, import_extra, no_weights, quiet, reachable
+from deformrs.models.extras import (
+    first_line,
+    import_extra,
+    no_weights,
+    quiet,
+    reachable,
+    seeded,
+)
 from deformrs.models.parts import BuiltModel, Found
 from deformrs.models.sizing import sized_to
-from deformrs.models.weights import file_digest, fit_state, read_state
+from deformrs.models.weights import State, file_digest, fit_state, read_state
 from deformrs.preparation import Preparation
 
 
 def load_timm(name: str, weights: Path | None) -> Found:
     """`timm:NAME`, prepared and normalised as timm says. Local weights never touch the network."""
+    timm = known_timm(name)
+    about: Config = {"timm": str(timm.__version__)}
+    if weights is None:
+        network = _pretrained(timm, name)
+    else:
+        state = read_state(weights)
+        network = sized_to(state, lambda classes: _bare(timm, name, classes))
+        fit_state(network, state, str(weights))
+        about["files"] = {weights.name: file_digest(weights)}
+    return Found(describe_timm(name, network), about)
+
+
+def known_timm(name: str) -> ModuleType:
+    """The library, or an error unless it is installed and knows the name."""
     timm = import_extra("timm", "timm")
     _check_name(timm, name)
-    about: Config = {"timm": str(timm.__version__)}
-    with quiet("timm", "huggingface_hub"):
-        if weights is None:
-            network = _pretrained(timm, name)
-        else:
-            state = read_state(weights)
-            network = sized_to(state, lambda classes: _bare(timm, name, classes))
-            fit_state(network, state, str(weights))
-            about["files"] = {weights.name: file_digest(weights)}
+    return timm
+
+
+def new_timm(name: str, num_classes: int, channels: int, seed: int) -> nn.Module:
+    """`timm:NAME` for so many classes and channels, its weights drawn from `seed` alone."""
+    timm = known_timm(name)
+    return _bare(timm, name, num_classes, None if channels == 3 else channels, seed)
+
+
+def published_timm(name: str) -> State:
+    """The weights that timm offers: from the cache if they are there, else downloaded."""
+    state: State = _pretrained(known_timm(name), name).state_dict()
+    return state
+
+
+def describe_timm(name: str, network: nn.Module) -> BuiltModel:
+    """The network with what timm says of it."""
+    timm = known_timm(name)
     if not getattr(network, "num_classes", 0):
         raise InputError(
             f"the model timm:{name}", "without classes", "must be a classifier", "choose another"
         )
     wanted = timm.data.resolve_model_data_config(network)
-    built = BuiltModel(
+    return BuiltModel(
         network,
         _preparation(name, wanted),
         tuple(map(float, wanted["mean"])),
@@ -45,7 +75,6 @@ def load_timm(name: str, weights: Path | None) -> Found:
         _class_names(timm, network),
         channels_last=True,
     )
-    return Found(built, about)
 
 
 def _check_name(timm: ModuleType, name: str) -> None:
@@ -61,12 +90,23 @@ def _check_name(timm: ModuleType, name: str) -> None:
     )
 
 
-def _bare(timm: ModuleType, name: str, classes: int | None) -> nn.Module:
+def _bare(
+    timm: ModuleType, name: str, classes: int | None, channels: int | None = None, seed: int = 0
+) -> nn.Module:
+    options = {} if channels is None else {"in_chans": channels}
     try:
-        network: nn.Module = timm.create_model(name, pretrained=False, num_classes=classes)
-    except (RuntimeError, ValueError, TypeError) as error:
+        with quiet("timm"), seeded(seed):
+            network: nn.Module = timm.create_model(
+                name, pretrained=False, num_classes=classes, **options
+            )
+    except (RuntimeError, ValueError, TypeError, AssertionError) as error:
         raise InputError(
-            f"the model timm:{name}", first_line(error), "must be built by timm", "choose another"
+            f"the model timm:{name}",
+            first_line(error),
+            f"must be built by timm for {classes} classes of pictures with {channels} channels"
+            if options
+            else "must be built by timm",
+            "pass --channels 3, or choose another" if options else "choose another",
         ) from error
     return network
 
@@ -86,9 +126,10 @@ def _pretrained(timm: ModuleType, name: str) -> nn.Module:
         elif hub.constants.HF_HUB_OFFLINE or not reachable(hub.constants.ENDPOINT):
             raise no_weights(f"timm:{name}", f"{hub.constants.ENDPOINT} cannot be reached")
     try:
-        network: nn.Module = timm.create_model(
-            name, pretrained=True, pretrained_cfg_overlay=overlay
-        )
+        with quiet("timm", "huggingface_hub"), seeded(0):
+            network: nn.Module = timm.create_model(
+                name, pretrained=True, pretrained_cfg_overlay=overlay
+            )
     except (OSError, RuntimeError, ValueError, TypeError) as error:
         raise no_weights(f"timm:{name}", first_line(error)) from error
     return network

@@ -17,7 +17,7 @@ from torch import nn
 
 from deformrs.config import Config
 from deformrs.errors import InputError
-from deformrs.models.extras import first_line, import_extra, no_weights, reachable
+from deformrs.models.extras import first_line, import_extra, no_weights, reachable, seeded
 from deformrs.models.parts import BuiltModel, Found
 from deformrs.models.sizing import sized_to
 from deformrs.models.weights import State, file_digest, fit_state, read_state
@@ -28,26 +28,49 @@ _INCEPTIONS = {"googlenet", "inception_v3"}
 
 
 def load_torchvision(name: str, weights: Path | None) -> Found:
-    """`torchvision:NAME`, prepared and normalised as the preset of its weights says.
-
-    The preset is that of the published weights with the same file name, or of the newest ones.
-    """
+    """`torchvision:NAME`, prepared and normalised as the preset of its weights says."""
     torchvision = import_extra("torchvision", "torchvision")
-    published = _published(torchvision, name, weights)
     about: Config = {"torchvision": str(torchvision.__version__)}
-    if weights is None:
-        state, origin = _download(name, published), published.url
-    else:
-        state, origin = read_state(weights), str(weights)
+    state, origin = read_torchvision(name, weights)
+    if weights is not None:
         about["files"] = {weights.name: file_digest(weights)}
-    if name.startswith("densenet"):
-        state = _renamed(state)
     network = sized_to(state, lambda classes: _bare(torchvision, name, classes))
     fit_state(network, state, origin)
+    return Found(describe_torchvision(name, network, weights), about)
+
+
+def new_torchvision(name: str, num_classes: int, channels: int, seed: int) -> nn.Module:
+    """`torchvision:NAME` for so many classes, its weights drawn from `seed` alone."""
+    torchvision = import_extra("torchvision", "torchvision")
+    _published(torchvision, name, None)  # raises unless torchvision knows it
+    if channels != 3:
+        raise InputError(
+            "the number of channels",
+            channels,
+            f"must be 3 for torchvision:{name}, which takes colour alone",
+            "pass --channels 3, which also shows grey pictures in colour; or use timm:NAME",
+        )
+    return _bare(torchvision, name, num_classes, seed)
+
+
+def read_torchvision(name: str, weights: Path | None) -> tuple[State, str]:
+    """Weights for `torchvision:NAME`, and where they come from; None downloads published ones."""
+    published = _published(import_extra("torchvision", "torchvision"), name, weights)
+    state = _download(name, published) if weights is None else read_state(weights)
+    renamed = _renamed(state) if name.startswith("densenet") else state
+    return renamed, published.url if weights is None else str(weights)
+
+
+def describe_torchvision(name: str, network: nn.Module, weights: Path | None) -> BuiltModel:
+    """The network with the preset of its weights.
+
+    It is that of the published weights with the same file name, or of the newest ones.
+    """
+    published = _published(import_extra("torchvision", "torchvision"), name, weights)
     preset = published.transforms()
     names = tuple(published.meta["categories"])
     last = list(network.state_dict().values())[-1]
-    built = BuiltModel(
+    return BuiltModel(
         network,
         Preparation(
             resize=preset.resize_size[0],
@@ -60,7 +83,6 @@ def load_torchvision(name: str, weights: Path | None) -> Found:
         names if len(names) == len(last) else None,
         channels_last=True,
     )
-    return Found(built, about)
 
 
 def _published(torchvision: ModuleType, name: str, weights: Path | None) -> Any:
@@ -95,11 +117,20 @@ def _download(name: str, published: Any) -> State:
     return state
 
 
-def _bare(torchvision: ModuleType, name: str, classes: int | None) -> nn.Module:
+def _bare(torchvision: ModuleType, name: str, classes: int | None, seed: int = 0) -> nn.Module:
     options: dict[str, Any] = {} if classes is None else {"num_classes": classes}
     if name in _INCEPTIONS:
         options |= {"aux_logits": True, "transform_input": True, "init_weights": False}
-    network: nn.Module = torchvision.models.get_model(name, weights=None, **options)
+    try:
+        with seeded(seed):
+            network: nn.Module = torchvision.models.get_model(name, weights=None, **options)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise InputError(
+            f"the model torchvision:{name}",
+            first_line(error),
+            "must be built by torchvision",
+            "choose another",
+        ) from error
     return network
 
 

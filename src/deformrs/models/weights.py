@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from deformrs.errors import InputError
 from deformrs.models.extras import first_line
@@ -59,19 +60,12 @@ def read_state(path: Path) -> State:
 def fit_state(network: nn.Module, state: State, origin: str) -> None:
     """Load the weights, all of them, or raise naming the first key that does not fit."""
     own = network.state_dict()
-    # Versions of layers: some rename what older files hold. A file without them is a new one.
-    versions = getattr(state, "_metadata", None) or getattr(own, "_metadata", None)
-    for prefix in _WRAPPERS:
-        if _all_begin(state, prefix) and not _all_begin(own, prefix):
-            state = {key.removeprefix(prefix): value for key, value in state.items()}
-            versions = getattr(own, "_metadata", None)
-    misshapen = [k for k in own if k in state and _shape(own[k]) != _shape(state[k])]
+    state = unwrapped(state, own)
+    misshapen = [k for k in own if k in state and shape_of(own[k]) != shape_of(state[k])]
     missing, unexpected = [k for k in own if k not in state], [k for k in state if k not in own]
     if not misshapen:
-        versioned = OrderedDict(state)
-        versioned._metadata = versions  # type: ignore[attr-defined]
         try:
-            missing, unexpected = network.load_state_dict(versioned, strict=False)
+            missing, unexpected = network.load_state_dict(state, strict=False)
         except (RuntimeError, ValueError, TypeError) as error:
             raise InputError(
                 f"the weights file {origin}",
@@ -90,10 +84,30 @@ def fit_state(network: nn.Module, state: State, origin: str) -> None:
         )
 
 
+def unwrapped(state: State, own: State) -> State:
+    """A copy with the names that the network itself has, and the versions of its layers.
+
+    Some layers rename what older files hold. A file that says no version is a new one.
+    """
+    versions = getattr(state, "_metadata", None) or getattr(own, "_metadata", None)
+    for prefix in _WRAPPERS:
+        if _all_begin(state, prefix) and not _all_begin(own, prefix):
+            state = {key.removeprefix(prefix): value for key, value in state.items()}
+            versions = getattr(own, "_metadata", None)
+    copy = OrderedDict(state)
+    copy._metadata = versions  # type: ignore[attr-defined]
+    return copy
+
+
 def state_digest(network: nn.Module) -> str:
     """A digest of all weights and buffers, whatever file they came in."""
+    return digest_of(network.state_dict())
+
+
+def digest_of(state: Mapping[str, object]) -> str:
+    """The same of a state dict."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(network.state_dict().items()):
+    for name, tensor in sorted(state.items()):
         if not isinstance(tensor, Tensor):  # what some layers keep besides
             digest.update(f"{name} {tensor!r}\n".encode())
             continue
@@ -101,6 +115,11 @@ def state_digest(network: nn.Module) -> str:
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         digest.update(flat.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def shape_of(value: object) -> tuple[int, ...] | None:
+    """None for what some layers keep besides tensors, and for lazy ones that have no shape yet."""
+    return tuple(value.shape) if isinstance(value, Tensor) and not is_lazy(value) else None
 
 
 def file_digest(path: Path) -> str:
@@ -144,17 +163,13 @@ def _misfit(
     parts = []
     if misshapen:
         key = misshapen[0]
-        there, here = _shape(state[key]), _shape(own[key])
+        there, here = shape_of(state[key]), shape_of(own[key])
         parts.append(f"{key!r} has shape {there}, not {here} ({len(misshapen)} such in all)")
     if missing:
         parts.append(f"{missing[0]!r} is missing ({len(missing)} in all)")
     if unexpected:
         parts.append(f"{unexpected[0]!r} is unexpected ({len(unexpected)} in all)")
     return "from another network: " + ", ".join(parts)
-
-
-def _shape(value: object) -> tuple[int, ...] | None:
-    return tuple(value.shape) if isinstance(value, Tensor) else None
 
 
 def _all_begin(state: Mapping[str, Tensor], prefix: str) -> bool:
