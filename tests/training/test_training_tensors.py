@@ -10,7 +10,7 @@ from deformrs.data import load_digits
 from deformrs.data.digits import PICTURE
 from deformrs.errors import InputError, ModelError
 from deformrs.models import SmallCNN
-from deformrs.training import Step, train
+from deformrs.training import Augmentation, Moment, Objective, train
 
 
 def test_digits_are_what_they_should_be() -> None:
@@ -45,16 +45,42 @@ def test_equal_seeds_give_equal_networks() -> None:
 def test_training_learns_under_noise(deformation: Deformation, noise: NoiseLaw) -> None:
     images, labels = (part[:1500] for part in load_digits("train"))
     model = SmallCNN(width=12)
-    steps: list[Step] = []
-    train(model, images, labels, deformation, noise, epochs=5, report=steps.append)
-    assert len(steps) == steps[-1].total == steps[-1].done == 60
-    assert steps[-1].accuracy > 0.6 > 0.3 > steps[0].accuracy
-    assert steps[-1].loss < steps[11].loss
+    seen: list[Moment] = []
+    trained = train(model, images, labels, deformation, noise, epochs=5, report=seen.append)
+    assert seen[-1].step == seen[-1].steps == 5 * (1500 // 128)
+    ends = [moment for moment in seen if moment.record is not None]
+    assert [moment.record for moment in ends] == trained.history
+    assert [moment.epoch for moment in ends] == [1, 2, 3, 4, 5]
+    assert ends[-1].accuracy > 0.6 > 0.5 > ends[0].accuracy
+    assert ends[-1].loss < ends[0].loss
     assert not model.training
 
 
+@pytest.mark.parametrize(
+    "objective", [Objective(2), Objective(2, consistency=5), Objective(3, tilt=2)]
+)
+def test_objectives_and_augmentation_change_what_is_learnt(objective: Objective) -> None:
+    images, labels = (part[:256] for part in load_digits("train"))
+    weights = []
+    for one, other in ((None, None), (objective, None), (objective, Augmentation(crop=2))):
+        model = SmallCNN(width=4)
+        train(
+            model,
+            images,
+            labels,
+            Rotation(),
+            Uniform(1.0),
+            epochs=1,
+            objective=one,
+            augmentation=other,
+        )
+        weights.append(torch.cat([p.flatten() for p in model.parameters()]))
+    assert not torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[1], weights[2])
+
+
 def test_padding_reaches_the_training_pictures() -> None:
-    images, labels = torch.ones(8, 1, 12, 12), torch.zeros(8, dtype=torch.int64)
+    images, labels = torch.ones(8, 1, 12, 12), torch.arange(8) % 2
     weights = []
     for padding in ("zeros", "border"):
         model = SmallCNN(width=4)
@@ -78,5 +104,7 @@ def test_bad_training_input() -> None:
         train(model, images, labels, Rotation(), Uniform(1.0), epochs=0)
     with pytest.raises(InputError, match="float32"):
         train(model, images, labels.float(), Rotation(), Uniform(1.0), epochs=1)
-    with pytest.raises(ModelError, match="NaN.*learning rate"):
+    with pytest.raises(InputError, match="of one class"):
+        train(model, images, torch.zeros_like(labels), Rotation(), Uniform(1.0), epochs=1)
+    with pytest.raises(ModelError, match="the loss in epoch .* lower the learning rate"):
         train(model, images, labels, Rotation(), Uniform(1.0), epochs=50, learning_rate=1e30)

@@ -1,0 +1,37 @@
+"""A small training that several tests share."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from deformrs import Rotation, Uniform
+from deformrs.data import load_digits
+from deformrs.models import SmallCNN
+from deformrs.training import Plan, Recipe
+from deformrs.training.pictures import Source, source_for
+
+CPU = torch.device("cpu")
+
+
+def digits(first: int, last: int) -> Source:
+    images, labels = load_digits("train")
+    pairs = list(zip(images[first:last], labels[first:last].tolist(), strict=True))
+    return source_for(pairs, range(len(pairs)), CPU, hold="yes", workers=0)
+
+
+def small_plan(
+    epochs: int = 3, batch_size: int = 32, learning_rate: float = 0.1, seed: int = 0
+) -> Plan:
+    recipe = Recipe(epochs, batch_size, learning_rate, nesterov=True, weight_decay=5e-4)
+    return Plan(Rotation(), Uniform(math.radians(54)), recipe, seed=seed)
+
+
+def small_network(seed: int = 0) -> nn.Module:
+    return SmallCNN(width=4, seed=seed)
+
+
+def flat(model: nn.Module) -> Tensor:
+    return torch.cat([value.detach().flatten().double() for value in model.state_dict().values()])

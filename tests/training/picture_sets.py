@@ -1,0 +1,105 @@
+"""Sets of labelled pictures for the tests of where training takes them from."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from deformrs.data import PictureSet, load_data
+from deformrs.preparation import Preparation
+
+CPU = torch.device("cpu")
+RANDOM = np.random.default_rng(0)
+
+
+def bytes_of(n: int, *shape: int) -> NDArray[np.uint8]:
+    """Pictures of noise in which every byte occurs."""
+    return RANDOM.integers(0, 256, (n, *shape), dtype=np.uint8)
+
+
+def stored(
+    path: Path, images: NDArray[np.generic], preparation: Preparation | None = None
+) -> PictureSet:
+    """These pictures in an .npz file, labelled 0, 1, 2, 0, 1, 2, ..."""
+    np.savez(path, images=images, labels=np.arange(len(images)) % 3)
+    return load_data(path, preparation)
+
+
+def photographs(folder: Path, n: int = 6, sides: Sequence[int] = (40, 56, 48)) -> Path:
+    """JPEG files n of each of two classes, with sides that differ."""
+    for name in ("cat", "dog"):
+        (folder / name).mkdir(parents=True)
+        for number in range(n):
+            side = sides[number % len(sides)]
+            picture = bytes_of(1, 9, 7, 3)[0]
+            Image.fromarray(picture).resize((side, 50)).save(folder / name / f"{number}.jpg")
+    return folder
+
+
+def damage(path: Path) -> Path:
+    """Cut the end off a file."""
+    path.write_bytes(path.read_bytes()[:-40])
+    return path
+
+
+def as_given(pictures: PictureSet, places: Sequence[int]) -> bytes:
+    """The bits of those pictures as the set itself gives them."""
+    return b"".join(pictures[place][0].tobytes() for place in places)
+
+
+def bits(batch: Tensor) -> bytes:
+    assert batch.dtype == torch.float32
+    return batch.cpu().numpy().tobytes()
+
+
+class Slow:
+    """`count` pictures, of which each but the first takes some seconds; the k-th shows k."""
+
+    def __init__(self, count: int, seconds: float = 0.0, side: int = 2) -> None:
+        self.labels = tuple(place % 2 for place in range(count))
+        self._count, self._seconds, self._side = count, seconds, side
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if index:
+            time.sleep(self._seconds)
+        return torch.full((1, self._side, self._side), index % 256 / 255), self.labels[index]
+
+
+class OneThread(Slow):
+    """Its pictures show how many threads torch uses where they are read."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.full((1, 2, 2), torch.get_num_threads() / 255), self.labels[index]
+
+
+class Deadly(Slow):
+    """Its last picture kills the process that reads it."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if index == len(self) - 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+class Failing(Slow):
+    """Its fourth picture shows a fault in the set itself."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if index == 3:
+            raise KeyError("no\nsuch key")
+        return super().__getitem__(index)
+
+    def source(self, index: int) -> str:
+        return f"frame {index}"

@@ -1,0 +1,273 @@
+"""The loop: it repeats, resumes, keeps the best, and stops before it spoils anything."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from lessons import CPU, digits, flat, small_network, small_plan
+from torch import Tensor, nn
+
+from deformrs.errors import InputError, ModelError
+from deformrs.models import SmallCNN
+from deformrs.runs import write_atomically
+from deformrs.training import Moment, Objective, loop
+from deformrs.training.batches import NoisyBatches
+from deformrs.training.checkpoints import STATE, Checkpoints
+from deformrs.training.loop import fit
+from deformrs.training.processes import Alone
+
+
+class Stopped(Exception):
+    """Stands for a kill."""
+
+
+def test_guarantee_fit_goes_on_to_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Stopped after every second look, in the middle of epochs: each go resumes the last one.
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_LOOKS", -1.0)
+    plan = dataclasses.replace(small_plan(), objective=Objective(2, consistency=3, tilt=1))
+    whole = small_network()
+    expected = fit(whole, digits(0, 200), plan, held_out=digits(200, 260))
+    reached = []
+    for _ in range(40):
+        looks = 0
+
+        def stop(moment: Moment) -> None:
+            nonlocal looks
+            looks += 1
+            if looks == 3:
+                reached.append(moment.step)
+                raise Stopped
+
+        model = small_network()
+        try:
+            trained = fit(
+                model,
+                digits(0, 200),
+                plan,
+                held_out=digits(200, 260),
+                checkpoints=Checkpoints(tmp_path),
+                checkpoint_seconds=-1.0,
+                watch=stop,
+            )
+            break
+        except Stopped:
+            continue
+    assert len(reached) > 5
+    assert reached == sorted(set(reached))
+    assert torch.equal(flat(model), flat(whole))
+    assert trained.best.epoch == expected.best.epoch
+    for name, value in expected.best.weights.items():
+        assert torch.equal(trained.best.weights[name], value)
+    for one, other in zip(trained.history, expected.history, strict=True):
+        for key in ("epoch", "loss", "accuracy", "held_out_accuracy", "learning_rate"):
+            assert one[key] == other[key]
+
+
+def test_what_a_step_sees_follows_from_seed_and_number() -> None:
+    source, plan = digits(0, 100), small_plan()
+    batches = NoisyBatches(source, plan, Alone(CPU))
+    first, again = list(batches.epoch(1)), list(batches.epoch(1))
+    for (pictures, labels), (same, same_labels) in zip(first, again, strict=True):
+        assert torch.equal(pictures, same)
+        assert torch.equal(labels, same_labels)
+    later = list(batches.epoch(1, skip=2))
+    assert len(first) == 3
+    assert len(later) == 1
+    assert torch.equal(later[0][0], first[2][0])
+    assert not torch.equal(next(batches.epoch(2))[0], first[0][0])
+    other = NoisyBatches(source, small_plan(seed=1), Alone(CPU))
+    assert not torch.equal(next(other.epoch(1))[0], first[0][0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Part(Alone):
+    """One of several processes, as far as batches know."""
+
+
+def test_processes_share_a_batch_between_them() -> None:
+    source = digits(0, 100)
+    plan = dataclasses.replace(small_plan(), objective=Objective(2))
+    whole = list(NoisyBatches(source, plan, Alone(CPU)).epoch(0))
+    parts = [list(NoisyBatches(source, plan, Part(CPU, r, 2)).epoch(0)) for r in range(2)]
+    for (pictures, labels), (one, one_labels), (two, two_labels) in zip(whole, *parts, strict=True):
+        copies = [torch.cat(halves) for halves in zip(one.chunk(2), two.chunk(2), strict=True)]
+        assert torch.equal(torch.cat(copies), pictures)
+        assert torch.equal(torch.cat([one_labels, two_labels]), labels)
+    with pytest.raises(InputError, match="divisible by the number of processes, 3"):
+        NoisyBatches(source, plan, Part(CPU, 0, 3))
+
+
+def test_an_epoch_sees_every_picture_at_most_once() -> None:
+    source = digits(0, 100)
+
+    class Counting:
+        size, channels, words = source.size, source.channels, ""
+
+        def __len__(self) -> int:
+            return 100
+
+        def batches(self, order: Tensor) -> list[tuple[Tensor, Tensor]]:
+            self.order = order
+            return []
+
+        def close(self) -> None: ...
+
+    counting = Counting()
+    assert list(NoisyBatches(counting, small_plan(), Alone(CPU)).epoch(0)) == []  # type: ignore[arg-type]
+    places = counting.order.flatten().tolist()
+    assert len(places) == len(set(places)) == 96
+    assert set(places) <= set(range(100))
+
+
+def test_a_batch_larger_than_the_data_is_all_of_it() -> None:
+    batches = NoisyBatches(digits(0, 10), small_plan(batch_size=4096), Alone(CPU))
+    assert (batches.batch_size, batches.steps_per_epoch) == (10, 1)
+
+
+def test_the_best_epoch_is_the_one_held_out_pictures_choose() -> None:
+    model = small_network()
+    trained = fit(model, digits(0, 200), small_plan(4), held_out=digits(200, 300))
+    found = [record["held_out_accuracy"] for record in trained.history]
+    assert trained.best.accuracy == max(found)  # type: ignore[type-var]
+    assert trained.best.epoch == 1 + found.index(max(found))  # type: ignore[type-var]
+    without = fit(small_network(), digits(0, 200), small_plan(4))
+    own = [record["accuracy"] for record in without.history]
+    assert without.best.epoch == 1 + own.index(max(own))  # type: ignore[type-var]
+
+
+def test_held_out_pictures_leave_the_weights_alone() -> None:
+    one, other = small_network(), small_network()
+    fit(one, digits(0, 200), small_plan(), held_out=digits(200, 300))
+    fit(other, digits(0, 200), small_plan())
+    assert torch.equal(flat(one), flat(other))
+
+
+class Poisoned(nn.Module):
+    """Turns to NaN at its tenth batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = small_network()
+        self.calls = 0
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        self.calls += 1
+        scores: Tensor = self.network(pictures)
+        return scores * float("nan") if self.calls == 10 else scores
+
+
+def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    with pytest.raises(ModelError, match=r"epoch 2 is nan.*last good checkpoint is kept"):
+        fit(
+            Poisoned(),
+            digits(0, 200),
+            small_plan(),
+            checkpoints=checkpoints,
+            checkpoint_seconds=-1.0,
+        )
+    kept = checkpoints.read()
+    assert kept is not None
+    assert kept.step == 6  # the end of the first epoch
+    assert all(value.isfinite().all() for value in kept.weights.values())
+    # From there it goes on, and ends.
+    model = Poisoned()
+    model.calls = 100
+    trained = fit(model, digits(0, 200), small_plan(), checkpoints=checkpoints)
+    assert len(trained.history) == 3
+
+
+def test_weights_that_are_no_numbers_are_never_written(tmp_path: Path) -> None:
+    class Broken(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = small_network()
+            self.unused = nn.Parameter(torch.tensor([float("inf")]))
+
+        def forward(self, pictures: Tensor) -> Tensor:
+            scores: Tensor = self.network(pictures)
+            return scores
+
+    with pytest.raises(ModelError, match="the weight unused after step 6 is not finite"):
+        fit(
+            Broken(),
+            digits(0, 200),
+            small_plan(),
+            checkpoints=Checkpoints(tmp_path),
+            checkpoint_seconds=-1.0,
+        )
+    assert not (tmp_path / STATE).exists()
+
+
+def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    fit(small_network(), digits(0, 200), small_plan(1), checkpoints=checkpoints)
+    with pytest.raises(InputError, match="from another network"):
+        fit(SmallCNN(width=6), digits(0, 200), small_plan(1), checkpoints=checkpoints)
+    with pytest.raises(InputError, match="of step 6; it must be of at most 3"):
+        fit(small_network(), digits(0, 100), small_plan(1), checkpoints=checkpoints)
+
+
+@pytest.mark.parametrize("damage", ["cut", "other", "gone", "state", "step"])
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: str) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    fit(small_network(), digits(0, 200), small_plan(1), checkpoints=checkpoints)
+    state = json.loads((tmp_path / STATE).read_text())
+    file = tmp_path / state["last"]["file"]
+    if damage == "cut":
+        file.write_bytes(file.read_bytes()[:-10])
+    elif damage == "other":
+        content = bytearray(file.read_bytes())
+        content[-1] ^= 1
+        file.write_bytes(content)
+    elif damage == "gone":
+        file.unlink()
+    elif damage == "state":
+        (tmp_path / STATE).write_text("{")
+    else:
+        (tmp_path / STATE).write_text(json.dumps(state | {"step": "x"}))
+    with pytest.raises(InputError, match="damaged .* remove that folder to begin again"):
+        checkpoints.read()
+
+
+def test_guarantee_write_leaves_the_old_checkpoint_or_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints.write is stopped at every file operation in turn."""
+    module = "deformrs.training.checkpoints.write_atomically"
+    source = digits(0, 200)
+    fit(small_network(), source, small_plan(1), checkpoints=Checkpoints(tmp_path / "first"))
+    fit(small_network(), source, small_plan(2), checkpoints=Checkpoints(tmp_path / "second"))
+    old, new = (Checkpoints(tmp_path / name).read() for name in ("first", "second"))
+    assert old
+    assert new
+    for stop in range(4):
+        place = Checkpoints(tmp_path / f"at{stop}")
+        place.write(old)
+        calls = 0
+
+        def stopping(path: Path, content: str | bytes, stop: int = stop) -> None:
+            nonlocal calls
+            if calls == stop:
+                raise Stopped
+            calls += 1
+            write_atomically(path, content)
+
+        monkeypatch.setattr(module, stopping)
+        try:
+            Checkpoints(place.folder).write(new)
+            stopped = False
+        except Stopped:
+            stopped = True
+        monkeypatch.setattr(module, write_atomically)
+        found = place.read()
+        assert found is not None
+        assert found.step == (6 if stopped else 12)
+        assert stopped == (stop < 3)  # weights, best, state
+    assert len(list(place.folder.iterdir())) == 3  # nothing old is left behind
