@@ -41,7 +41,7 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_writes_every_file(tour: tuple[Path, str]) -> None:
     out, printed = tour
     shown = {"certificates.jsonl", "curve.png", "gallery.png", "table.md"}
-    network = {"model.json", "model.safetensors", "training.json"}
+    network = {"model.json", "model.safetensors", "training.json", "epochs.jsonl", "best"}
     assert {path.name for path in out.iterdir()} == shown | network | {"config.json", "times.tsv"}
     for name in shown:
         assert name in printed
@@ -62,7 +62,7 @@ def test_prints_what_the_certificates_say(tour: tuple[Path, str]) -> None:
 
 def test_progress_is_plain_without_a_terminal(tour: tuple[Path, str]) -> None:
     _, printed = tour
-    assert "training a network: 64/64" in printed
+    assert "training, epochs: 2/2" in printed
     assert "certifying: 12/12" in printed
     assert "\x1b" not in printed
 
@@ -130,7 +130,8 @@ def test_a_killed_run_goes_on_to_the_same_bytes(tour: tuple[Path, str], tmp_path
 def test_a_finished_run_is_only_drawn_again(tour: tuple[Path, str]) -> None:
     again = deformrs("quickstart", *SMALL, "--out", str(tour[0]))
     assert again.returncode == 0
-    assert "training" not in again.stdout
+    assert "training, epochs" not in again.stdout
+    assert "trained already" in again.stdout
     figures = tour[1][tour[1].index("Certified accuracy") :]
     assert again.stdout.endswith(figures)
     assert "samples/s" not in again.stdout
@@ -140,7 +141,8 @@ def test_other_settings_in_the_same_folder_are_refused(tour: tuple[Path, str]) -
     before = (tour[0] / "certificates.jsonl").read_bytes()
     refused = deformrs("quickstart", *SMALL, "--epochs", "3", "--out", str(tour[0]))
     assert refused.returncode == 1
-    assert "trained with other settings" in refused.stderr
+    assert "cannot go on with other settings" in refused.stderr
+    assert "epochs: 2 there, 3 here" in refused.stderr
     refused = deformrs("quickstart", *SMALL, "--n", "301", "--out", str(tour[0]))
     assert refused.returncode == 1
     assert "n: 300 there, 301 here" in refused.stderr
@@ -160,5 +162,5 @@ def test_a_folder_of_another_run_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     refused = deformrs("quickstart", *SMALL, "--out", str(tmp_path))
     assert refused.returncode == 1
-    assert "holds another run already" in refused.stderr
+    assert "holds another run or model already" in refused.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]

@@ -16,6 +16,8 @@ from deformrs.cli.gallery import gallery
 from deformrs.cli.predict import predict
 from deformrs.cli.quickstart import quickstart
 from deformrs.cli.report import report
+from deformrs.cli.sweep import sweep
+from deformrs.cli.train import train
 from deformrs.errors import DeformRSError
 
 
@@ -32,8 +34,9 @@ def main() -> None:
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
+        resumable = sys.argv[1:2] in (["train"], ["certify"], ["sweep"])
         goes_on = "; what was done is kept, and the same command goes on from there"
-        _fail("interrupted" + (goes_on if sys.argv[1:2] == ["certify"] else ""), 130)
+        _fail("interrupted" + (goes_on if resumable else ""), 130)
     except DeformRSError as error:
         _fail(str(error), 1)
     except OSError as error:
@@ -80,7 +83,7 @@ def commands() -> None:
     _keep_freed_memory()
 
 
-for _verb in (quickstart, certify, report, gallery, predict):
+for _verb in (quickstart, train, certify, sweep, report, gallery, predict):
     commands.add_command(_verb)
 
 

@@ -15,6 +15,7 @@ from deformrs.cli.options import (
     sampling_options,
     smoothing_options,
     split_list,
+    typed,
 )
 
 if TYPE_CHECKING:
@@ -23,13 +24,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @model_options(required=True)
-@data_options(required=True)
-@smoothing_options(required=True)
+@data_options(required=False)
+@smoothing_options(required=False)
 @click.option(
     "--out",
-    required=True,
     type=click.Path(path_type=Path),
-    help="The run folder; one that was stopped is taken up.",
+    help="The run folder; one that was stopped is taken up.  [the model's own, if it was trained]",
 )
 @sampling_options(n=100_000)
 @click.option(
@@ -50,7 +50,7 @@ def certify(
     model: ModelOptions,
     data: DataOptions,
     smoothing: SmoothingOptions,
-    out: Path,
+    out: Path | None,
     n: int,
     n0: int,
     alpha: float,
@@ -64,7 +64,9 @@ def certify(
 ) -> None:
     """Certify labelled pictures: how far may each be deformed?
 
-    Interrupt it as you like: the same command goes on where it stopped.
+    Interrupt it as you like: the same command goes on where it stopped. A folder that deformrs
+    train wrote needs no further options: it is certified on the test split of its data, against
+    the deformation and the noise it was trained with. What is given wins.
 
     \b
     Examples:
@@ -84,13 +86,16 @@ def certify(
     from deformrs.runs import read_times, write_atomically
     from deformrs.tasks.certifying import Sampling, certify_job, summary
     from deformrs.tasks.jobs import prepare
+    from deformrs.tasks.trained import certification
 
     console = Console(highlight=False)
     check_writable("--export", export)
     asked = questions(split_list(radii), regions)
     sampling = Sampling(n=n, n0=n0, alpha=alpha, seed=seed, method=method, skip=skip, max=most)
+    asked_for = certification(model, data, smoothing, out, padding_given=typed("padding"))
+    out = asked_for.out
     with Downloads(console) as fetched:
-        job = prepare(model, data, smoothing, out, fetched)
+        job = prepare(model, asked_for.data, asked_for.smoothing, out, fetched)
     results = certify_job(job, sampling, out, console, asked)
     for line in summary(results, asked):
         console.print(line, markup=False, soft_wrap=True)

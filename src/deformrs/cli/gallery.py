@@ -14,6 +14,7 @@ from deformrs.cli.options import (
     run_option,
     sampling_options,
     smoothing_options,
+    typed,
     whole_numbers,
 )
 
@@ -63,6 +64,8 @@ def gallery(
 ) -> None:
     """Draw pictures under deformations that provably leave their label alone.
 
+    A model folder that deformrs train wrote brings its test pictures, deformation and noise.
+
     \b
     Examples:
       deformrs gallery --run runs/quickstart --out certified.png
@@ -73,7 +76,13 @@ def gallery(
 
     from deformrs.tasks.exhibition import Sampling
     from deformrs.tasks.showing import Request, draw
+    from deformrs.tasks.trained import find_trained
 
+    trained = find_trained(model.model) if run is None else None
+    if trained is not None and not files:
+        data = trained.data_for(data)
+    if trained is not None and kind == "certified":
+        smoothing = trained.smoothing_for(smoothing, padding_given=typed("padding"))
     sampling = Sampling(columns=columns, n=n, n0=n0, alpha=alpha, seed=seed, predict_n=predict_n)
     request = Request(
         kind=kind,  # type: ignore[arg-type]

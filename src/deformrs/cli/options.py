@@ -6,10 +6,12 @@ import dataclasses
 import difflib
 import functools
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 Command = Callable[..., None]
 
@@ -62,15 +64,15 @@ class BatchSize(click.ParamType):  # type: ignore[type-arg]  # generic since cli
         return int(click.IntRange(min=1).convert(value, param, ctx))
 
 
-def _bundle(argument: str, kind: str, *options: Any) -> Callable[[Command], Command]:
-    """Hand several options to a command as one argument, of a class in `deformrs.tasks.options`."""
+def bundle(argument: str, kind: str, *options: Any) -> Callable[[Command], Command]:
+    """Hand several options to a command as one argument, of a class in `deformrs.tasks`."""
+    module, _, name = kind.partition(".")
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def call(**values: Any) -> None:
-            from deformrs.tasks import options as kinds  # imports torch: not before a command runs
-
-            build = getattr(kinds, kind)
+            # It imports torch: not before a command runs.
+            build = getattr(import_module(f"deformrs.tasks.{module}"), name)
             own = {field.name: values.pop(field.name) for field in dataclasses.fields(build)}
             command(**{argument: build(**own)}, **values)
 
@@ -88,9 +90,9 @@ def _needed(required: bool) -> dict[str, Any]:
 
 def model_options(*, required: bool) -> Callable[[Command], Command]:
     """`--model` and how it is executed: the argument `model`, a `tasks.options.ModelOptions`."""
-    return _bundle(
+    return bundle(
         "model",
-        "ModelOptions",
+        "options.ModelOptions",
         click.option(
             "--model",
             **_needed(required),
@@ -120,9 +122,9 @@ def model_options(*, required: bool) -> Callable[[Command], Command]:
 
 def data_options(*, required: bool) -> Callable[[Command], Command]:
     """`--data` and its split: the argument `data`, a `tasks.options.DataOptions`."""
-    return _bundle(
+    return bundle(
         "data",
-        "DataOptions",
+        "options.DataOptions",
         click.option(
             "--data",
             **_needed(required),
@@ -136,9 +138,9 @@ def data_options(*, required: bool) -> Callable[[Command], Command]:
 
 def smoothing_options(*, required: bool) -> Callable[[Command], Command]:
     """`--deformation`, `--noise`, `--padding`: the argument `smoothing`."""
-    return _bundle(
+    return bundle(
         "smoothing",
-        "SmoothingOptions",
+        "options.SmoothingOptions",
         click.option(
             "--deformation",
             **_needed(required),
@@ -189,6 +191,12 @@ def run_option(command: Command) -> Command:
         help="A run of deformrs certify, whose model, deformation and noise are taken.",
     )
     return option(command)
+
+
+def typed(option: str) -> bool:
+    """Was it given by the user, rather than left as it is by default?"""
+    source = click.get_current_context().get_parameter_source(option)
+    return source not in (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
 
 
 def split_list(text: str | None) -> tuple[str, ...]:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deformrs.cli.options import model_options, run_option, sampling_options, smoothing_options
+from deformrs.cli.options import (
+    model_options,
+    run_option,
+    sampling_options,
+    smoothing_options,
+    typed,
+)
 
 if TYPE_CHECKING:
     from deformrs.tasks.options import ModelOptions, SmoothingOptions
@@ -35,6 +41,8 @@ def predict(
 ) -> None:
     """What is on these pictures, and how far may they be deformed?
 
+    A model folder that deformrs train wrote brings its deformation and noise.
+
     \b
     Examples:
       deformrs predict digit.png --run runs/quickstart
@@ -45,7 +53,11 @@ def predict(
     from deformrs.tasks.certifying import Sampling
     from deformrs.tasks.options import options_of
     from deformrs.tasks.predicting import predictions
+    from deformrs.tasks.trained import find_trained
 
+    trained = find_trained(model.model) if run is None else None
+    if trained is not None:
+        smoothing = trained.smoothing_for(smoothing, padding_given=typed("padding"))
     model, smoothing = options_of(run, model, smoothing)
     sampling = Sampling(n=n, n0=n0, alpha=alpha, seed=seed)
     asked = questions((), regions)

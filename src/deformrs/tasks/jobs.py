@@ -62,7 +62,7 @@ def prepare(
     classifier = smooth(loaded, model, smoothing, image, _batch_size_there(out))
     pictures = data.load(loaded.preparation, classifier.num_classes, loaded.class_names)
     names = loaded.class_names or pictures.class_names or ()
-    plugins = _digests(smoothing)
+    plugins = plugin_digests(smoothing)
     about: Config = {"plugins": plugins} if plugins else {}
     about |= {
         "command": "certify",
@@ -129,7 +129,7 @@ def check_same_model(config: Config, loaded: LoadedModel, smoothing: SmoothingOp
     here: Config = {
         "model": _without_source(loaded.about) | network_identity(loaded.module),
         "data": {"preparation": loaded.preparation.to_config()},
-        "plugins": _digests(smoothing) or None,
+        "plugins": plugin_digests(smoothing) or None,
     }
     data = config.get("data")
     there: Config = {
@@ -146,7 +146,7 @@ def check_same_model(config: Config, loaded: LoadedModel, smoothing: SmoothingOp
         )
 
 
-def _digests(smoothing: SmoothingOptions) -> Config:
+def plugin_digests(smoothing: SmoothingOptions) -> Config:
     """What the files of one's own families hold, by name."""
     return {
         file.name: hashlib.sha256(file.read_bytes()).hexdigest()

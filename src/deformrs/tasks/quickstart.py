@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,27 +10,21 @@ import torch
 from rich.console import Console
 
 from deformrs.checks import check_alpha, check_seed, check_whole
-from deformrs.data import load_digits
 from deformrs.data.digits import TEST
-from deformrs.deformations import Rotation
 from deformrs.errors import InputError
-from deformrs.models import SmallCNN, save_model
-from deformrs.preparation import Preparation
-from deformrs.progress import step
 from deformrs.questions import RadiusAsked
 from deformrs.report.curve import draw_curve
 from deformrs.report.gallery import Exhibit, draw_gallery
 from deformrs.report.tables import Row, accuracy_rows, average_radius, markdown
-from deformrs.rounding import format_down
-from deformrs.runs import CONFIG, Result, write_atomically
-from deformrs.specs import parse_noise
+from deformrs.runs import Result, write_atomically
 from deformrs.tasks.certifying import Sampling, certify_job
 from deformrs.tasks.jobs import prepare
 from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
-from deformrs.training import Step, train
+from deformrs.tasks.training import train_run
+from deformrs.tasks.training_options import StartOptions, TrainingOptions
 
 RADII = {f"{degrees}°": math.radians(degrees) for degrees in (10, 30, 60)}
-NOISE = "uniform:90deg"
+SMOOTHING = SmoothingOptions("rotation", "uniform:90deg")
 
 
 @dataclass(frozen=True)
@@ -69,11 +62,11 @@ def run(settings: Settings, console: Console) -> Tour:
     """Train, certify, and write network, certificates, curve, table and gallery to its folder."""
     out = settings.out
     out.mkdir(parents=True, exist_ok=True)  # before training, not after it
-    _train_once(settings, console)
+    _train(settings, console)
     job = prepare(
         ModelOptions(str(out), device="cpu"),
         DataOptions("digits"),
-        SmoothingOptions("rotation", NOISE),
+        SMOOTHING,
         out,
     )
     sampling = Sampling(settings.n, settings.n0, settings.alpha, settings.seed, max=settings.digits)
@@ -95,50 +88,20 @@ def run(settings: Settings, console: Console) -> Tour:
     return Tour(accuracy_rows(results, RADII), average_radius(results), files)
 
 
-def _train_once(settings: Settings, console: Console) -> None:
+def _train(settings: Settings, console: Console) -> None:
     """Leave a trained network in the folder, unless it is there already."""
-    wanted = json.dumps({"epochs": settings.epochs, "seed": settings.seed}) + "\n"
-    note = settings.out / "training.json"
-    if not note.exists() and (settings.out / CONFIG).exists():
-        raise InputError(
-            "the folder", settings.out, "holds another run already", "choose another one by --out"
-        )
-    if not note.exists():
-        model = _trained(settings, console)
-        save_model(settings.out, model, Preparation(channels=1))
-        write_atomically(note, wanted)
-    elif note.read_text() != wanted:
-        raise InputError(
-            f"the network in {settings.out}",
-            f"trained with other settings ({note.read_text().strip()})",
-            f"cannot stand for {wanted.strip()}",
-            "choose another folder, or remove this one",
-        )
-
-
-def _trained(settings: Settings, console: Console) -> SmallCNN:
-    images, labels = load_digits("train")
-    model = SmallCNN(width=32, seed=settings.seed)
-    deformation = Rotation()
-    noise = parse_noise(NOISE, deformation.space((28, 28)))
-    batches = settings.epochs * -(-len(images) // 128)
-    with step(console, "training a network", batches) as advance:
-
-        def show(now: Step) -> None:
-            share = f"{format_down(100 * now.accuracy, 1)} % right"
-            advance(now.done, f"loss {now.loss:.3f}, {share} under noise")
-
-        train(
-            model,
-            images,
-            labels,
-            deformation,
-            noise,
-            epochs=settings.epochs,
-            seed=settings.seed,
-            report=show,
-        )
-    return model
+    # The recipe is for large data sets: four thousand digits want smaller batches.
+    training = TrainingOptions(
+        epochs=settings.epochs,
+        batch_size=128,
+        learning_rate=0.1,
+        seed=settings.seed,
+        device="cpu",
+        tensorboard=False,
+    )
+    start = StartOptions("small_cnn:width=32")
+    data = DataOptions("digits", "train")
+    train_run(start, data, SMOOTHING, training, settings.out, console)
 
 
 def _one_of_each_class(results: list[Result]) -> list[Result]:

@@ -1,0 +1,176 @@
+"""From what a sweep asks to its runs, each checked as far as it can be before any is trained."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TypeVar
+
+from deformrs.errors import DeformRSError, InputError, UnsupportedError
+from deformrs.questions import Question, RadiusAsked, RegionAsked, questions
+from deformrs.space import Space
+from deformrs.specs import parse_deformation, parse_noise
+from deformrs.tasks.certifying import Sampling
+from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
+from deformrs.tasks.sweep_file import MACHINE, TRAIN, RunsAsked, SweepAsked
+from deformrs.tasks.sweep_names import Names, made_name, option_parts
+from deformrs.tasks.sweep_values import Values
+from deformrs.tasks.training_apart import check_one_machine
+from deformrs.tasks.training_options import StartOptions, TrainingOptions
+from deformrs.training.augmentation import parse_augmentation
+
+_SOME_SIZE = (224, 224)
+"""Pictures are not looked at yet; whether a law or a question fits does not depend on them."""
+_WATCHED = ("radii", "regions")
+
+Options = TypeVar("Options")
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One network: how it is trained, and how it is certified, in its folder."""
+
+    name: str
+    folder: Path
+    start: StartOptions
+    data: DataOptions
+    smoothing: SmoothingOptions
+    training: TrainingOptions
+    model: ModelOptions
+    test: DataOptions
+    own_test_split: bool
+    """Is it certified on the test split of the data it is trained on?"""
+    sampling: Sampling
+    questions: tuple[Question, ...]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Runs side by side in one folder."""
+
+    out: Path
+    runs: tuple[PlannedRun, ...]
+
+
+def texts_of(runs: Sequence[PlannedRun], kind: type[Question]) -> tuple[str, ...]:
+    """What is asked of any of these runs: radii or regions, each once."""
+    asked = (q.text for run in runs for q in run.questions if isinstance(q, kind))
+    return tuple(dict.fromkeys(asked))
+
+
+def plan_sweep(asked: SweepAsked) -> Sweep:
+    """The runs that are asked for, no two of one name; nothing is loaded or written yet.
+
+    A radius or a region is asked of the runs that it can be asked of, which must be some.
+    """
+    runs: list[PlannedRun] = []
+    names = Names()
+    unfit: dict[str, DeformRSError] = {}
+    for entry in asked.runs:
+        for deformation, noise in product(entry.deformations, entry.noises):
+            name = _name(entry, deformation, noise, names)
+            with _told(entry.where):
+                runs.append(_planned(asked, entry, deformation, noise, asked.out / name, unfit))
+    used = texts_of(runs, RadiusAsked) + texts_of(runs, RegionAsked)
+    for text, fault in unfit.items():
+        if text not in used:
+            with _told(asked.where):
+                raise fault
+    return Sweep(asked.out, tuple(runs))
+
+
+def _name(entry: RunsAsked, deformation: str, noise: str, names: Names) -> str:
+    if entry.name is None:
+        train = {key: value for key, value in entry.train.items() if key not in MACHINE}
+        certify = {key: v for key, v in entry.certify.items() if key not in (*MACHINE, *_WATCHED)}
+        both = {key: value for key, value in certify.items() if key in TRAIN}
+        only = {key: value for key, value in certify.items() if key not in TRAIN}
+        own = option_parts(train) + option_parts(both, "certify-") + option_parts(only)
+        meaning = (deformation, noise, train, certify)
+        name = made_name(deformation, noise, *own)
+        return names.add(name, meaning, made=True, where=entry.where)
+    several = (
+        deformation if len(entry.deformations) > 1 else "",
+        noise if len(entry.noises) > 1 else "",
+    )
+    name = f"{entry.name}_{made_name(*several)}" if any(several) else entry.name
+    return names.add(name, entry.name, made=False, where=entry.where)
+
+
+def _planned(
+    asked: SweepAsked,
+    entry: RunsAsked,
+    deformation: str,
+    noise: str,
+    folder: Path,
+    unfit: dict[str, DeformRSError],
+) -> PlannedRun:
+    train, certify = asked.train | entry.train, asked.certify | entry.certify
+    for key in ("data", "model"):
+        if not train.get(key):
+            raise InputError(key, "missing", "is needed to train", f"add {key} to [train]")
+    start, training = _built(StartOptions, train), _built(TrainingOptions, train)
+    check_one_machine(training)
+    if training.augment != "auto":
+        parse_augmentation(training.augment)
+    smoothing = _built(SmoothingOptions, train | {"deformation": deformation, "noise": noise})
+    space = parse_deformation(deformation).space(_SOME_SIZE)
+    parse_noise(noise, space)
+    data = _built(DataOptions, train | {"split": "train"})
+    test = _built(DataOptions, train | certify | {"split": "test"})
+    device: Values = {"device": training.device}
+    return PlannedRun(
+        name=folder.name,
+        folder=folder,
+        start=start,
+        data=data,
+        smoothing=smoothing,
+        training=training,
+        model=_built(ModelOptions, device | certify | {"model": str(folder)}),
+        test=test,
+        own_test_split=test.data == data.data,
+        sampling=_built(Sampling, certify),
+        questions=_fitting(certify, space, unfit),
+    )
+
+
+def _built(kind: type[Options], values: Values) -> Options:
+    names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**{key: value for key, value in values.items() if key in names})
+
+
+def _fitting(
+    certify: Values, space: Space, unfit: dict[str, DeformRSError]
+) -> tuple[Question, ...]:
+    """The questions that can be asked over that space; why others cannot goes to `unfit`."""
+    found = []
+    parts = [part.strip() for text in _texts(certify, "radii") for part in text.split(",")]
+    radii = [part for part in parts if part]
+    for question in questions(radii, _texts(certify, "regions")):
+        try:
+            question.check(space)
+            found.append(question)
+        except (InputError, UnsupportedError) as fault:
+            unfit[question.text] = fault
+    return tuple(found)
+
+
+def _texts(values: Values, key: str) -> tuple[str, ...]:
+    found = values.get(key)
+    return tuple(map(str, found)) if isinstance(found, tuple) else ()
+
+
+@contextmanager
+def _told(where: str) -> Iterator[None]:
+    """Say of an error in which part of the file it lies."""
+    try:
+        yield
+    except DeformRSError as error:
+        if not where:
+            raise
+        name = f"{error.name} for {where}"
+        raise type(error)(name, error.value, error.rule, error.remedy) from None

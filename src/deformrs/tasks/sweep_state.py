@@ -1,0 +1,113 @@
+"""How far the runs of a sweep are, from what lies in their folders."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+from deformrs.config import Config
+from deformrs.engines import chosen
+from deformrs.errors import InputError
+from deformrs.models.saved import MODEL
+from deformrs.runs import CERTIFICATES, CONFIG, Result, read_config, read_run, write_atomically
+from deformrs.tasks.sweep_file import MACHINE
+from deformrs.tasks.sweep_plan import PlannedRun
+from deformrs.training.folder import EPOCHS, TRAINING
+
+MARK = "sweep.json"
+"""Written into a run's folder when it is done, with all that it was asked."""
+
+Stage = Literal["done", "certifying", "trained", "training", "not begun"]
+
+
+@dataclass(frozen=True)
+class State:
+    """How far a run is, and the same in a few words."""
+
+    stage: Stage
+    words: str
+
+
+def state_of(run: PlannedRun) -> State:
+    """How far it is. Only a run that was finished with the very same options is done."""
+    if (run.folder / CONFIG).exists():
+        marked, (certified, wanted) = _mark(run), _certified(run)
+        if marked == _asked(run) and certified == wanted:
+            return State("done", "done")
+        changed = "" if marked in (None, _asked(run)) else ", with other options"
+        return State("certifying", f"certified {certified} of {wanted}{changed}")
+    if (run.folder / MODEL).exists():
+        return State("trained", "trained")
+    if (run.folder / TRAINING).exists():
+        epochs = run.folder / EPOCHS
+        count = len(epochs.read_bytes().splitlines()) if epochs.exists() else 0
+        return State("training", f"training, {count} epochs done")
+    return State("not begun", "not begun")
+
+
+def mark_done(run: PlannedRun) -> None:
+    """Write down that all that was asked is done."""
+    write_atomically(run.folder / MARK, json.dumps(_asked(run), indent=2) + "\n")
+
+
+def results_of(run: PlannedRun) -> list[Result]:
+    """The results of a run that is done, of the pictures that were asked for."""
+    stored = read_run(run.folder)
+    wanted = set(_wanted(run, stored.config))
+    return [result for result in stored.results if result.index in wanted]
+
+
+def _asked(run: PlannedRun) -> Config:
+    """All that a run's results follow from, in plain values; not what is asked of them later."""
+    asked = {
+        "start": dataclasses.asdict(run.start),
+        "data": dataclasses.asdict(run.data),
+        "smoothing": dataclasses.asdict(run.smoothing),
+        "training": dataclasses.asdict(run.training),
+        "test": dataclasses.asdict(run.test),
+        "sampling": dataclasses.asdict(run.sampling),
+        "model": {"precision": run.model.precision},
+    }
+    for options in asked.values():
+        for key in MACHINE:
+            options.pop(key, None)
+    plain: Config = json.loads(json.dumps(asked))  # tuples become lists, as in the file
+    return plain
+
+
+def _mark(run: PlannedRun) -> Config | None:
+    path = run.folder / MARK
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return {}  # not what is asked: the run is gone through again, and this file written anew
+    return found if isinstance(found, dict) else {}
+
+
+def _certified(run: PlannedRun) -> tuple[int, int]:
+    """How many pictures are certified, of how many."""
+    wanted = set(_wanted(run, read_config(run.folder)))
+    path = run.folder / CERTIFICATES
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    found = set()
+    for line in lines:
+        if line.endswith(b"\n"):  # else a process was stopped in it, or is at work
+            try:
+                found.add(json.loads(line)["index"])
+            except (ValueError, KeyError, TypeError):
+                continue  # going on with the run names the line that is damaged
+    return len(found & wanted), len(wanted)
+
+
+def _wanted(run: PlannedRun, config: Config) -> range:
+    data = config.get("data")
+    total = data.get("pictures") if isinstance(data, dict) else None
+    if not isinstance(total, int):
+        raise InputError(
+            str(run.folder / CONFIG), "of another kind", "must be a run of a sweep", "remove it"
+        )
+    return chosen(total, run.sampling.skip, run.sampling.max)

@@ -1,0 +1,195 @@
+"""A folder that `deformrs train` wrote says how its network is to be certified."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from deformrs.config import Config
+from deformrs.errors import InputError
+from deformrs.geometry import Padding
+from deformrs.models.saved import MODEL
+from deformrs.runs.places import located
+from deformrs.specs import python_files
+from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
+from deformrs.training.folder import BEST, TRAINING
+
+
+@dataclass(frozen=True)
+class TrainedFolder:
+    """What the network in a folder was trained on, its files as they are found from here.
+
+    `split` is the part of the data it has seen, None where the data have no parts.
+    """
+
+    folder: Path
+    data: str
+    data_root: str | None
+    split: str | None
+    smoothing: SmoothingOptions
+
+    def data_for(self, given: DataOptions) -> DataOptions:
+        """What was given; without any, the pictures of the same data that it has not seen."""
+        root = given.data_root or self.data_root
+        if given.data:
+            return DataOptions(given.data, given.split, root)
+        if self.split != "train":
+            raise no_test_pictures(self.data, "give other pictures by --data")
+        return DataOptions(self.data, given.split, root)
+
+    def smoothing_for(self, given: SmoothingOptions, *, padding_given: bool) -> SmoothingOptions:
+        """What was given, and what it was trained with for the rest.
+
+        Python code that the folder names is executed only if it is named again: the folder may
+        come from someone else.
+        """
+        own = self.smoothing
+        if not given.deformation and python_files(own.deformation):
+            raise InputError(
+                f"the deformation of {self.folder}",
+                own.deformation,
+                "is Python code, which is executed only if you name it",
+                f"add --deformation {own.deformation}",
+            )
+        if not given.noise and given.deformation and not _same(given.deformation, own.deformation):
+            raise InputError(
+                "--noise",
+                "missing",
+                f"is needed: that of {self.folder} is for {own.deformation}",
+                f"add the noise for {given.deformation}",
+            )
+        return SmoothingOptions(
+            given.deformation or own.deformation,
+            given.noise or own.noise,
+            given.padding if padding_given else own.padding,
+        )
+
+
+@dataclass(frozen=True)
+class Certification:
+    """What is certified, against what, into which folder."""
+
+    data: DataOptions
+    smoothing: SmoothingOptions
+    out: Path
+
+
+def certification(
+    model: ModelOptions,
+    data: DataOptions,
+    smoothing: SmoothingOptions,
+    out: Path | None,
+    *,
+    padding_given: bool,
+) -> Certification:
+    """What was given; what is missing, from the training of the model's folder."""
+    trained = find_trained(model.model)
+    if trained is not None:
+        data = trained.data_for(data)
+        smoothing = trained.smoothing_for(smoothing, padding_given=padding_given)
+        out = out or Path(model.model)
+    if not data.data:
+        raise _missing("--data", model.model)
+    if not smoothing.deformation:
+        raise _missing("--deformation", model.model)
+    if not smoothing.noise:
+        raise _missing("--noise", model.model)
+    if out is None:
+        raise _missing("--out", model.model)
+    return Certification(data, smoothing, out)
+
+
+def find_trained(model: str) -> TrainedFolder | None:
+    """The training of the network in that folder, which may be RUN or RUN/best; None without one.
+
+    A training that is not finished has no network yet, and is an error.
+    """
+    place = Path(model)
+    if not model or not place.is_dir():
+        return None
+    folder = place
+    if not (place / TRAINING).is_file() and place.resolve().name == BEST:
+        folder = place.parent if place.name == BEST else place.resolve().parent
+    found = _read(folder / TRAINING)
+    if found is None:
+        return None
+    if not (place / MODEL).is_file():
+        raise InputError(
+            f"the training in {folder}",
+            "not finished",
+            f"must be, for {place} to hold a network",
+            "run the same deformrs train command again to go on",
+        )
+    options, data = found
+    root = _text(options, "data_root")
+    padding: Padding = _text(options, "padding") or "zeros"  # type: ignore[assignment]
+    return TrainedFolder(
+        folder,
+        located(str(options["data"]), folder, options),
+        None if root is None else located(root, folder, options),
+        _text(data, "split"),
+        SmoothingOptions(
+            located(str(options["deformation"]), folder, options), str(options["noise"]), padding
+        ),
+    )
+
+
+def no_test_pictures(data: str, remedy: str) -> InputError:
+    """The error where there is nothing to certify but what was trained on."""
+    return InputError(
+        "the data",
+        f"{data}, without a test split",
+        "says nothing of a network that was trained on it",
+        remedy,
+    )
+
+
+def _missing(option: str, model: str) -> InputError:
+    return InputError(
+        option,
+        "missing",
+        f"is needed, as {model} is not a folder that deformrs train wrote",
+        f"add {option}, or name such a folder by --model",
+    )
+
+
+def _same(given: str, own: str) -> bool:
+    """Is it the same deformation? The file of one's own may be named by another path."""
+    if not python_files(own):
+        return given == own
+    return [part.rpartition("/")[2] for part in given.split("+")] == [
+        part.rpartition("/")[2] for part in own.split("+")
+    ]
+
+
+def _read(path: Path) -> tuple[Config, Config] | None:
+    """The options of a training and what it says of its data; None where it was no training."""
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise _damaged(path, error) from None
+    if not isinstance(found, dict):
+        raise _damaged(path, "no mapping")
+    if found.get("command") != "train":  # the quickstart's note has the same name
+        return None
+    options, data = found.get("options"), found.get("data")
+    if not isinstance(options, dict) or not isinstance(data, dict):
+        raise _damaged(path, "options and data are needed")
+    for key in ("data", "deformation", "noise"):
+        if _text(options, key) is None:
+            raise _damaged(path, f"the option {key} is needed")
+    return options, data
+
+
+def _text(config: Config, key: str) -> str | None:
+    value = config.get(key)
+    return value if isinstance(value, str) and value else None
+
+
+def _damaged(path: Path, reason: object) -> InputError:
+    return InputError(
+        str(path), f"damaged ({reason})", "must be as deformrs train wrote it", "restore it"
+    )

@@ -1,0 +1,127 @@
+"""From options as people type them to a network, its pictures and the plan of its training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from deformrs import __version__
+from deformrs.config import Config
+from deformrs.data import PictureSet
+from deformrs.engines.identity import device_name
+from deformrs.models import Start, check_scores
+from deformrs.preparation import Preparation
+from deformrs.runs.places import RELATIVE_TO, start_of
+from deformrs.specs import parse_deformation, parse_noise
+from deformrs.tasks.jobs import plugin_digests
+from deformrs.tasks.options import DataOptions, DownloadReport, SmoothingOptions, plain_options
+from deformrs.tasks.training_options import StartOptions, TrainingOptions
+from deformrs.training.augmentation import fitting_augmentation, parse_augmentation
+from deformrs.training.pictures import framed
+from deformrs.training.plan import Plan
+from deformrs.training.processes import Processes
+from deformrs.training.recipes import TrainingPrecision
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """What there is to train, before anything costly is done."""
+
+    start: Start
+    pictures: PictureSet
+    class_names: tuple[str, ...] | None
+    num_classes: int
+    plan: Plan
+    precision: TrainingPrecision
+    compiled: bool
+    config: Config
+
+    @property
+    def preparation(self) -> Preparation:
+        """What certification does to a picture before the network."""
+        return self.start.built.preparation
+
+
+def prepare_training(
+    start: StartOptions,
+    data: DataOptions,
+    smoothing: SmoothingOptions,
+    training: TrainingOptions,
+    out: Path,
+    processes: Processes,
+    report: DownloadReport | None = None,
+) -> TrainingJob:
+    """Find the pictures and the network, and see that they fit."""
+    stored = data.load(Preparation(channels=start.channels), report=report)
+    num_classes = len(stored.class_names) if stored.class_names else max(stored.labels) + 1
+    begun = start.load(num_classes, len(stored[0][0]), training.seed)
+    frame = framed(begun.built.preparation)
+    pictures = data.load(frame, num_classes, stored.class_names)
+    plan = _plan(begun, pictures, smoothing, training)
+    on_gpu = processes.device.type == "cuda"
+    precision: TrainingPrecision = "float32"
+    if training.precision != "auto":
+        precision = training.precision
+    elif on_gpu:
+        precision = plan.recipe.precision
+    compiled = training.compile == "yes" or (
+        training.compile == "auto" and plan.recipe.compile and on_gpu
+    )
+    environment: Config = {
+        "version": __version__,
+        "torch": str(torch.__version__),
+        "device": device_name(processes.device),
+        "processes": processes.count,
+        "compiled": compiled,
+    }
+    plugins = plugin_digests(smoothing)
+    config: Config = {"plugins": plugins} if plugins else {}
+    config |= {
+        "command": "train",
+        "model": begun.about,
+        "preparation": begun.built.preparation.to_config(),
+        "data": {key: value for key, value in pictures.about.items() if key != "source"}
+        | {"hold_out": training.hold_out},
+        **plan.to_config(),
+        "precision": precision,
+        "options": plain_options(start)
+        | plain_options(data)
+        | plain_options(smoothing)
+        | {RELATIVE_TO: start_of(out)},
+        "environment": environment,
+    }
+    names = stored.class_names or begun.built.class_names
+    return TrainingJob(begun, pictures, names, num_classes, plan, precision, compiled, config)
+
+
+def _plan(
+    start: Start, pictures: PictureSet, smoothing: SmoothingOptions, training: TrainingOptions
+) -> Plan:
+    first = pictures[0][0]
+    frame = (first.shape[1], first.shape[2])
+    crop = start.built.preparation.crop
+    size = frame if crop is None else crop
+    recipe = training.recipe_for(pretrained=start.pretrained)
+    deformation = parse_deformation(smoothing.deformation)
+    if training.augment == "auto":
+        augmentation = fitting_augmentation(pictures.name, frame, size)
+    else:
+        augmentation = parse_augmentation(training.augment, size)
+    return Plan(
+        deformation,
+        parse_noise(smoothing.noise, deformation.space(size)),
+        recipe,
+        training.objective(recipe),
+        augmentation,
+        smoothing.padding,
+        training.seed,
+    )
+
+
+def check_answers(job: TrainingJob) -> None:
+    """Raise unless the network takes the pictures and has a score for every class."""
+    image = torch.from_numpy(job.pictures[0][0])[None]
+    centre = job.plan.augmentation.centre(image)
+    check_scores(job.start.built, job.num_classes, torch.cat([centre, centre.flip(-1)]))

@@ -1,0 +1,175 @@
+"""Augmentation on the device: pictures are cut, mirrored and zoomed before noise deforms them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from deformrs.checks import check_whole, is_real
+from deformrs.config import Config
+from deformrs.errors import InputError
+from deformrs.geometry import read, size_of
+from deformrs.units import Size, unit_px
+
+RATIOS = (3 / 4, 4 / 3)
+"""The least and the greatest width over height of what `zoom` cuts out."""
+
+NUMBERS = 4
+"""Random numbers that a picture takes."""
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What is done to a picture at random, beside the noise that is certified.
+
+    `crop`: it is cut out anew, up to that many pixels beyond its edge, where it is black.
+    `flip`: it is mirrored half of the time. `zoom`: a part of at least that share of its area is
+    cut out and stretched. `size`: what comes out; None keeps what came in.
+
+    >>> parse_augmentation("crop:4+flip")
+    Augmentation(crop=4, flip=True, zoom=None, size=None)
+    """
+
+    crop: int = 0
+    flip: bool = False
+    zoom: float | None = None
+    size: Size | None = None
+
+    def __post_init__(self) -> None:
+        check_whole("crop", self.crop, least=0)
+        if self.zoom is not None and not (is_real(self.zoom) and 0 < self.zoom <= 1):
+            raise InputError("zoom", self.zoom, "must lie in (0, 1]", "e.g. 0.25")
+        if self.zoom is not None and self.crop:
+            raise InputError(
+                "the augmentation", "both crop and zoom", "must be one of them", "leave one out"
+            )
+
+    @property
+    def words(self) -> str:
+        """What `parse_augmentation` reads.
+
+        >>> Augmentation(flip=True, size=(224, 224)).words
+        'flip'
+        """
+        parts = [f"crop:{self.crop}"] if self.crop else []
+        parts += ["flip"] if self.flip else []
+        parts += [f"zoom:{self.zoom:g}"] if self.zoom is not None else []
+        return "+".join(parts) or "none"
+
+    def to_config(self) -> Config:
+        """Its plain values."""
+        return asdict(self) | {"size": None if self.size is None else list(self.size)}
+
+    def draw(self, n: int, generator: torch.Generator) -> Tensor:
+        """The random numbers for n pictures: [n, NUMBERS] in [0, 1)."""
+        return torch.rand(n, NUMBERS, generator=generator, device=generator.device)
+
+    def apply(self, pictures: Tensor, draws: Tensor) -> Tensor:
+        """pictures: [n, c, h, w], draws: [n, NUMBERS] -> [n, c, *size]."""
+        if self.zoom is not None:
+            return self._zoomed(pictures, draws)
+        height, width = self.size or size_of(pictures)
+        below, right = pictures.shape[-2] - height, pictures.shape[-1] - width
+        if not (self.crop or self.flip or below or right):
+            return pictures
+        top, left = (
+            (draws[:, place] * (room + 2 * self.crop + 1)).floor().long()
+            for place, room in enumerate((below, right))
+        )
+        return self._cut(pictures, top, left, draws[:, 2] < 0.5)
+
+    def centre(self, pictures: Tensor) -> Tensor:
+        """The middle of pictures, of the size that comes out: what is certified later."""
+        height, width = self.size or size_of(pictures)
+        top = round((pictures.shape[-2] - height) / 2)
+        left = round((pictures.shape[-1] - width) / 2)
+        return pictures[..., top : top + height, left : left + width]
+
+    def _cut(self, pictures: Tensor, top: Tensor, left: Tensor, mirrored: Tensor) -> Tensor:
+        """From that row and column of the padded pictures on; exact, pixels are only moved."""
+        height, width = self.size or size_of(pictures)
+        padded = torch.nn.functional.pad(pictures, (self.crop,) * 4)
+        rows = top[:, None] + torch.arange(height, device=pictures.device)
+        steps = torch.arange(width, device=pictures.device)
+        if self.flip:
+            steps = torch.where(mirrored[:, None], steps.flip(0), steps)
+        columns = left[:, None] + steps
+        picture = torch.arange(len(pictures), device=pictures.device)[:, None, None]
+        # The channels come last where two indices have a slice between them.
+        cut = padded[picture, :, rows[:, :, None], columns[:, None, :]]
+        return cut.permute(0, 3, 1, 2)
+
+    def _zoomed(self, pictures: Tensor, draws: Tensor) -> Tensor:
+        """A part of random area, shape and place, read at the pixels of the new size."""
+        assert self.zoom is not None
+        sides = size_of(pictures)
+        size = self.size or sides
+        share = self.zoom + (1 - self.zoom) * draws[:, 0]
+        low, high = (math.log(ratio) for ratio in RATIOS)
+        # One number serves mirroring and shape: its first bit, and the rest.
+        half = draws[:, 1] * 2
+        mirrored, rest = half < 1, half % 1
+        ratio = torch.exp(low + (high - low) * rest)
+        area = sides[0] * sides[1] * share
+        height = (area / ratio).sqrt().clamp(max=sides[0])
+        width = (area * ratio).sqrt().clamp(max=sides[1])
+        top = draws[:, 2] * (sides[0] - height)
+        left = draws[:, 3] * (sides[1] - width)
+        steps_y = (torch.arange(size[0], device=pictures.device) + 0.5) / size[0]
+        steps_x = (torch.arange(size[1], device=pictures.device) + 0.5) / size[1]
+        y = top[:, None] + height[:, None] * steps_y
+        x = left[:, None] + width[:, None] * steps_x
+        if self.flip:
+            x = torch.where(mirrored[:, None], x.flip(1), x)
+        unit = unit_px(sides)
+        x, y = (x - sides[1] / 2) / unit, (y - sides[0] / 2) / unit
+        shape = (len(pictures), *size)
+        points = torch.stack((x[:, None, :].expand(shape), y[:, :, None].expand(shape)), dim=-1)
+        return read(pictures, points, "border")
+
+
+def parse_augmentation(text: str, size: Size | None = None) -> Augmentation:
+    """`none`, `flip`, `crop:4+flip`, `zoom:0.25+flip`: the parts in any order."""
+    crop, flip, zoom = 0, False, None
+    for part in [] if text == "none" else text.split("+"):
+        name, colon, value = part.strip().partition(":")
+        try:
+            if name == "crop" and colon:
+                crop = int(value)
+                continue
+            if name == "zoom" and colon:
+                zoom = float(value)
+                continue
+        except ValueError:
+            raise InputError(
+                "the augmentation", repr(part), "must have a number behind its colon", "crop:4"
+            ) from None
+        if name == "flip" and not colon:
+            flip = True
+            continue
+        raise InputError(
+            "the augmentation",
+            repr(text),
+            "must be auto, none, or of crop:PIXELS, flip and zoom:SHARE",
+            "e.g. crop:4+flip",
+        )
+    return Augmentation(crop, flip, zoom, size)
+
+
+def fitting_augmentation(data: str, frame: Size, size: Size) -> Augmentation:
+    """What suits a data set: `frame` is the size its pictures come in, `size` what goes on.
+
+    CIFAR-10 is shifted and mirrored. Digits are left alone: a mirrored digit is another sign.
+    ImageNet is zoomed and mirrored. Of other pictures it is not known whether a mirror changes
+    what they show: they are shifted, or cut out of their frame, by an eighth of a side.
+    """
+    if data in ("digits", "mnist"):
+        return Augmentation(size=size)
+    if data == "cifar10":
+        return Augmentation(crop=4, flip=True, size=size)
+    if data == "imagenet":
+        return Augmentation(flip=True, zoom=0.25, size=size)
+    return Augmentation(crop=0 if frame != size else min(size) // 8, size=size)

@@ -1,0 +1,154 @@
+"""Checkpoints: where training stands, on the disk, whole or not at all.
+
+A checkpoint is a safetensors file with the weights and the momentum, perhaps one with the weights
+of the best epoch, and state.json, which names both with their digests and is replaced last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from deformrs.config import Config
+from deformrs.errors import InputError
+from deformrs.models.weights import fit_state
+from deformrs.runs.files import write_atomically
+
+STATE = "state.json"
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Best:
+    """The weights after the epoch with the highest accuracy under noise so far."""
+
+    epoch: int
+    accuracy: float
+    weights: Tensors
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Training after `step` steps. `sums` are those of the epoch so far: loss and share right."""
+
+    step: int
+    weights: Tensors
+    momentum: Tensors
+    sums: tuple[float, float]
+    history: list[Config]
+    best: Best | None
+
+
+class Checkpoints:
+    """The newest checkpoint in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._stored: dict[str, Config] = {}
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Guarantee: after a kill at any moment the folder holds the old one or the new one."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        tensors = {f"weights.{name}": value for name, value in snapshot.weights.items()}
+        tensors |= {f"momentum.{name}": value for name, value in snapshot.momentum.items()}
+        state: Config = {
+            "step": snapshot.step,
+            "sums": list(snapshot.sums),
+            "history": list(snapshot.history),
+            "last": self._store(f"last-{snapshot.step}.safetensors", tensors),
+            "best": None,
+        }
+        if snapshot.best is not None:
+            best = snapshot.best
+            name = f"best-{best.epoch}.safetensors"
+            if name not in self._stored:  # it stays what it is until another epoch is better
+                self._stored = {name: self._store(name, best.weights)}
+            state["best"] = self._stored[name] | {"epoch": best.epoch, "accuracy": best.accuracy}
+        write_atomically(self.folder / STATE, json.dumps(state, indent=2) + "\n")
+        kept = {entry["file"] for entry in (state["last"], state["best"]) if entry}  # type: ignore[call-overload, index]
+        for path in self.folder.glob("*.safetensors*"):
+            if path.name not in kept:
+                path.unlink()
+
+    def read(self) -> Snapshot | None:
+        """The checkpoint, or None where there is none."""
+        path = self.folder / STATE
+        if not path.exists():
+            return None
+        try:
+            state = json.loads(path.read_text(encoding="utf-8"))
+            tensors = self._load(state["last"])
+            found = state["best"]
+            best = found and Best(found["epoch"], found["accuracy"], self._load(found))
+            loss, right = map(float, state["sums"])
+            return Snapshot(
+                int(state["step"]),
+                _part(tensors, "weights."),
+                _part(tensors, "momentum."),
+                (loss, right),
+                list(state["history"]),
+                best,
+            )
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise InputError(
+                f"the checkpoint in {self.folder}",
+                f"damaged ({error!r})",
+                "must be as deformrs wrote it",
+                "restore it, or remove that folder to begin again",
+            ) from None
+
+    def clear(self) -> None:
+        """Remove what a finished training does not need."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _store(self, name: str, tensors: Tensors) -> Config:
+        path = self.folder / name
+        content = save({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
+        write_atomically(path, content)
+        return {"file": name, "sha256": hashlib.sha256(content).hexdigest()}
+
+    def _load(self, entry: dict[str, str]) -> Tensors:
+        content = (self.folder / Path(entry["file"]).name).read_bytes()
+        if hashlib.sha256(content).hexdigest() != entry["sha256"]:
+            raise ValueError(f"{entry['file']} is not the file that {STATE} speaks of")
+        return load(content)
+
+
+def momentum_of(model: nn.Module, optimizer: torch.optim.SGD) -> Tensors:
+    """The momentum of every parameter that has one, by the parameter's name."""
+    return {
+        name: optimizer.state[parameter]["momentum_buffer"]
+        for name, parameter in model.named_parameters()
+        if optimizer.state.get(parameter, {}).get("momentum_buffer") is not None
+    }
+
+
+def restore(snapshot: Snapshot, model: nn.Module, optimizer: torch.optim.SGD, place: str) -> None:
+    """Put weights and momentum back."""
+    fit_state(model, snapshot.weights, place)
+    for name, parameter in model.named_parameters():
+        if name in snapshot.momentum:
+            # In the parameter's memory format, which the fused optimizer counts on.
+            buffer = torch.empty_like(parameter).copy_(snapshot.momentum[name])
+            optimizer.state[parameter]["momentum_buffer"] = buffer
+
+
+def copied(model: nn.Module) -> Tensors:
+    """The weights as they are now, where they are now."""
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def _part(tensors: Tensors, prefix: str) -> Tensors:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }

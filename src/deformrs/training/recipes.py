@@ -1,0 +1,189 @@
+"""Recipes: how long, how fast and in which precision a network is trained.
+
+A recipe is a small TOML file. `paper` and `fast` come with the package; one of your own is named
+by its path.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal, get_args
+
+from deformrs.checks import check_whole, is_real
+from deformrs.config import Config
+from deformrs.errors import InputError
+
+Schedule = Literal["one_cycle", "steps"]
+TrainingPrecision = Literal["float32", "bfloat16"]
+
+RECIPES = ("fast", "paper")
+PRETRAINED = "pretrained"
+"""The table of a recipe that holds where training begins with weights from elsewhere."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Stochastic gradient descent: `epochs` passes in batches of `batch_size`.
+
+    `schedule` "one_cycle" raises the learning rate over the share `warmup` of all steps and brings
+    it down to zero; "steps" multiplies it by `decay` after each epoch named in `steps`. `precision`
+    and `compile` are for a GPU.
+
+    >>> read_recipe("paper").steps
+    (30, 60)
+    """
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    momentum: float = 0.9
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    schedule: Schedule = "one_cycle"
+    warmup: float = 0.2
+    steps: tuple[int, ...] = ()
+    decay: float = 0.1
+    label_smoothing: float = 0.0
+    precision: TrainingPrecision = "float32"
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        check_whole("epochs", self.epochs, least=1)
+        check_whole("batch_size", self.batch_size, least=1)
+        _check_number("learning_rate", self.learning_rate, above=0.0)
+        _check_number("momentum", self.momentum, least=0.0, below=1.0)
+        _check_number("weight_decay", self.weight_decay, least=0.0)
+        _check_number("warmup", self.warmup, least=0.0, below=1.0)
+        _check_number("decay", self.decay, above=0.0)
+        _check_number("label_smoothing", self.label_smoothing, least=0.0, below=1.0)
+        _check_word("schedule", self.schedule, get_args(Schedule))
+        _check_word("precision", self.precision, get_args(TrainingPrecision))
+        for name in ("nesterov", "compile"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(name, getattr(self, name), "must be true or false", "choose one")
+        if self.nesterov and not self.momentum:
+            raise InputError("nesterov", True, "needs a momentum above 0", "e.g. momentum 0.9")
+        if not isinstance(self.steps, list | tuple):
+            raise InputError("steps", self.steps, "must be a list of epochs", "e.g. [30, 60]")
+        object.__setattr__(self, "steps", tuple(self.steps))
+        for epoch in self.steps:
+            check_whole("an epoch of steps", epoch, least=1)
+        if list(self.steps) != sorted(set(self.steps)):
+            raise InputError("steps", list(self.steps), "must rise", "e.g. [30, 60]")
+
+    def changed(
+        self,
+        *,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        weight_decay: float | None = None,
+    ) -> Recipe:
+        """With what is not None in place of its own; steps keep their share of all epochs.
+
+        >>> read_recipe("paper").changed(epochs=30).steps
+        (10, 20)
+        """
+        recipe = self
+        if epochs is not None:
+            check_whole("epochs", epochs, least=1)
+            steps = {max(1, round(step * epochs / self.epochs)) for step in self.steps}
+            recipe = dataclasses.replace(recipe, epochs=epochs, steps=tuple(sorted(steps)))
+        if batch_size is not None:
+            recipe = dataclasses.replace(recipe, batch_size=batch_size)
+        if learning_rate is not None:
+            recipe = dataclasses.replace(recipe, learning_rate=learning_rate)
+        if weight_decay is not None:
+            recipe = dataclasses.replace(recipe, weight_decay=weight_decay)
+        return recipe
+
+    def to_config(self) -> Config:
+        """Its plain values."""
+        return dataclasses.asdict(self) | {"steps": list(self.steps)}
+
+
+def read_recipe(name: str, *, pretrained: bool = False) -> Recipe:
+    """The recipe of that name, or in that TOML file; `pretrained` takes its table of that name."""
+    if name in RECIPES:
+        text = (files("deformrs.training") / f"{name}.toml").read_text(encoding="utf-8")
+        return _parsed(name, text, pretrained)
+    path = Path(name)
+    if path.suffix != ".toml" or not path.is_file():
+        near = difflib.get_close_matches(name, RECIPES, n=1)
+        raise InputError(
+            "the recipe",
+            repr(name),
+            "must be one of " + ", ".join(RECIPES) + ", or a .toml file of your own",
+            f"did you mean {near[0]!r}?" if near else "check the path",
+        )
+    try:
+        return _parsed(name, path.read_text(encoding="utf-8"), pretrained)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the recipe {name}", "unreadable", str(error), "check it") from None
+
+
+def _parsed(name: str, text: str, pretrained: bool) -> Recipe:
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(
+            f"the recipe {name}", f"no TOML ({error})", "must be lines key = value", "mend it"
+        ) from None
+    other = values.pop(PRETRAINED, {})
+    known = [field.name for field in dataclasses.fields(Recipe)]
+    for key in [*values, *(other if isinstance(other, dict) else [PRETRAINED])]:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            raise InputError(
+                f"the key {key!r} of the recipe {name}",
+                "unknown",
+                "must be one of " + ", ".join(known),
+                f"did you mean {near[0]!r}?" if near else f"or the table [{PRETRAINED}]",
+            )
+    chosen = values | other if pretrained else values
+    for key in ("epochs", "batch_size", "learning_rate"):
+        if key not in chosen:
+            raise InputError(f"{key} in the recipe {name}", "missing", "is needed", "add it")
+    try:
+        return Recipe(**chosen)
+    except InputError as error:
+        raise InputError(
+            f"{error.name} in the recipe {name}", error.value, error.rule, error.remedy
+        ) from None
+
+
+def _check_number(
+    name: str,
+    value: object,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    below: float | None = None,
+) -> None:
+    fits = (
+        is_real(value)
+        and (above is None or value > above)  # type: ignore[operator]
+        and (least is None or value >= least)  # type: ignore[operator]
+        and (below is None or value < below)  # type: ignore[operator]
+    )
+    if fits:
+        return
+    rules = (("above", above), ("at least", least), ("below", below))
+    rule = " and ".join(f"{word} {bound:g}" for word, bound in rules if bound is not None)
+    raise InputError(name, repr(value), f"must be a number {rule}", "e.g. 0.1")
+
+
+def _check_word(name: str, value: object, words: tuple[str, ...]) -> None:
+    if value not in words:
+        near = difflib.get_close_matches(str(value), words, n=1)
+        raise InputError(
+            name,
+            repr(value),
+            "must be one of " + ", ".join(words),
+            f"did you mean {near[0]!r}?" if near else "choose one",
+        )

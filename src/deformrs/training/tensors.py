@@ -1,0 +1,78 @@
+"""Training on pictures that lie in memory, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from deformrs.checks import check_seed
+from deformrs.deformations import Deformation
+from deformrs.errors import InputError
+from deformrs.geometry import Padding, check_pictures
+from deformrs.noise import NoiseLaw
+from deformrs.training.augmentation import Augmentation
+from deformrs.training.loop import fit
+from deformrs.training.objective import Objective
+from deformrs.training.pictures import source_for
+from deformrs.training.plan import Moment, Plan, Trained
+from deformrs.training.processes import Alone
+from deformrs.training.recipes import Recipe
+
+
+def train(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    deformation: Deformation,
+    noise: NoiseLaw,
+    *,
+    epochs: int,
+    batch_size: int = 128,
+    learning_rate: float = 0.1,
+    weight_decay: float = 5e-4,
+    objective: Objective | None = None,
+    augmentation: Augmentation | None = None,
+    padding: Padding = "zeros",
+    seed: int = 0,
+    report: Callable[[Moment], None] | None = None,
+) -> Trained:
+    """Fit `model` to images [n, c, h, w] in [0, 1], each deformed anew every time it is seen.
+
+    Parameters are drawn from the very law that certifies. One-cycle SGD with Nesterov momentum, on
+    the device of the model, which is left in evaluation mode. `report` is called now and then, and
+    after every epoch.
+
+    >>> from deformrs import Rotation, Uniform
+    >>> from deformrs.data import load_digits
+    >>> from deformrs.models import SmallCNN
+    >>> images, labels = load_digits("train")
+    >>> model = SmallCNN(width=8)
+    >>> trained = train(model, images, labels, Rotation(), Uniform(0.5), epochs=1)
+    >>> len(trained.history)
+    1
+    """
+    check_pictures("the training images", images, rank=4)
+    check_seed("seed", seed)
+    if labels.shape != (len(images),) or labels.dtype != torch.int64:
+        raise InputError(
+            "the labels",
+            f"{labels.dtype} of shape {tuple(labels.shape)}",
+            f"must be whole numbers, one for each of {len(images)} images",
+            "labels.long()",
+        )
+    recipe = Recipe(epochs, batch_size, learning_rate, nesterov=True, weight_decay=weight_decay)
+    plan = Plan(
+        deformation,
+        noise,
+        recipe,
+        objective or Objective(),
+        augmentation or Augmentation(),
+        padding,
+        seed,
+    )
+    pairs = list(zip(images.cpu(), labels.tolist(), strict=True))
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    source = source_for(pairs, range(len(pairs)), device, hold="yes", workers=0)
+    return fit(model, source, plan, processes=Alone(device), watch=report)

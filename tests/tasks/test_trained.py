@@ -1,0 +1,211 @@
+"""A folder that training wrote is certified, shown and asked without further options."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from inside import inside
+from PIL import Image
+
+from deformrs.config import Config
+from deformrs.errors import InputError
+from deformrs.models import SmallCNN, save_model
+from deformrs.preparation import Preparation
+from deformrs.runs import load_run, read_config
+from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
+from deformrs.tasks.trained import certification, find_trained
+
+QUICK = ("--n", "40", "--n0", "20", "--max", "2", "--device", "cpu")
+NOTHING = SmoothingOptions("", "")
+LENS = """
+from dataclasses import dataclass
+from pathlib import Path
+from deformrs import Deformation
+Path(__file__).with_name("executed").touch()
+@dataclass(frozen=True)
+class Lens(Deformation):
+    name = "lens_of_trained"
+    def dim(self, size):
+        return 1
+    def displacement(self, params, points, size):
+        return params[:, :, None, None] * points
+"""
+
+
+def trained(
+    folder: Path, split: str | None = "train", *, finished: bool = True, **options: str | None
+) -> Path:
+    """A folder as `deformrs train`, started one folder above it, leaves it behind."""
+    given: Config = {
+        "model": "small_cnn",
+        "data": "digits",
+        "data_root": None,
+        "split": "train",
+        "deformation": "rotation",
+        "noise": "uniform:40deg",
+        "padding": "border",
+        "relative_to": "..",
+    }
+    folder.mkdir()
+    given.update(options)
+    about: Config = {"command": "train", "options": given, "data": {"split": split}}
+    (folder / "training.json").write_text(json.dumps(about))
+    if finished:
+        for place, seed in ((folder, 1), (folder / "best", 2)):
+            save_model(place, SmallCNN(width=4, seed=seed).eval(), Preparation(channels=1))
+    return folder
+
+
+def asked(folder: Path) -> dict[str, object]:
+    options = read_config(folder)["options"]
+    assert isinstance(options, dict)
+    return dict(options)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_no_further_options_are_needed() -> None:
+    trained(Path("run"))
+    said, _ = inside("certify", "--model", "run", *QUICK)
+    assert "uniform noise of scale 40°" in said
+    assert "next: deformrs report run" in said
+    assert len(load_run("run")) == 2
+    options = asked(Path("run"))
+    wanted = {"data": "digits", "split": "test", "deformation": "rotation", "padding": "border"}
+    assert wanted.items() <= options.items()
+    assert options["precision"] == "float32"
+    inside("report", "run")
+
+
+def test_the_best_epoch_is_certified_in_a_folder_of_its_own() -> None:
+    run = trained(Path("run"))
+    inside("certify", "--model", "run/best", *QUICK)
+    assert len(load_run("run/best")) == 2
+    assert not (run / "config.json").exists()
+    found = find_trained("run/best/../best")
+    assert found is not None
+    assert found.smoothing == SmoothingOptions("rotation", "uniform:40deg", "border")
+
+
+def test_what_is_given_wins() -> None:
+    trained(Path("run"))
+    inside(
+        *("certify", "--model", "run", *QUICK, "--noise", "uniform:20deg", "--padding", "zeros"),
+        *("--split", "train", "--out", "other", "--precision", "bfloat16"),
+    )
+    options = asked(Path("other"))
+    assert options["noise"] == "uniform:20deg"
+    assert options["padding"] == "zeros"
+    assert options["split"] == "train"
+    assert options["precision"] == "bfloat16"
+    assert not Path("run/config.json").exists()
+
+
+def test_another_deformation_needs_its_own_noise(tmp_path: Path) -> None:
+    folder = find_trained(str(trained(tmp_path / "run")))
+    assert folder is not None
+    with pytest.raises(InputError, match="--noise is missing"):
+        folder.smoothing_for(SmoothingOptions("scaling", ""), padding_given=False)
+    given = SmoothingOptions("scaling", "uniform:0.1", "zeros")
+    taken = folder.smoothing_for(given, padding_given=False)
+    assert taken == SmoothingOptions("scaling", "uniform:0.1", "border")
+
+
+def test_files_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained(tmp_path / "run", data="photos", data_root="kept")
+    for name in ("photos", "kept", "else"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "else")
+    asked_for = certification(
+        ModelOptions("../run"), DataOptions(""), NOTHING, None, padding_given=False
+    )
+    assert asked_for.data == DataOptions("../photos", "test", "../kept")
+    assert asked_for.out == Path("../run")
+
+
+def test_code_is_executed_only_if_it_is_named(tmp_path: Path) -> None:
+    Path("lens.py").write_text(LENS)
+    trained(Path("run"), deformation="lens.py:Lens", noise="gaussian:0.1")
+    model, data = ModelOptions("run"), DataOptions("")
+    with pytest.raises(InputError, match=r"is Python code.*add --deformation lens\.py:Lens"):
+        certification(model, data, NOTHING, None, padding_given=False)
+    named = SmoothingOptions(f"{tmp_path}/lens.py:Lens", "")
+    found = certification(model, data, named, None, padding_given=False).smoothing
+    assert found == SmoothingOptions(named.deformation, "gaussian:0.1", "border")
+    assert not Path("executed").exists()
+
+
+@pytest.mark.parametrize("split", [None, "test"])
+def test_pictures_that_were_trained_on_are_refused(tmp_path: Path, split: str | None) -> None:
+    folder = find_trained(str(trained(tmp_path / "run", split, data="seen.npz")))
+    assert folder is not None
+    with pytest.raises(InputError, match=r"seen\.npz, without a test split.*--data"):
+        folder.data_for(DataOptions(""))
+    assert folder.data_for(DataOptions("unseen.npz")) == DataOptions("unseen.npz")
+
+
+@pytest.mark.parametrize("place", ["run", "run/best"])
+def test_a_training_that_goes_on(place: str) -> None:
+    (trained(Path("run"), finished=False) / "best").mkdir()
+    again = "the training in run is not finished.*run the same deformrs train command again"
+    with pytest.raises(InputError, match=again):
+        find_trained(place)
+
+
+@pytest.mark.parametrize("note", [None, '{"epochs": 2, "seed": 0}\n'])
+def test_other_folders_need_their_options(network: Path, note: str | None) -> None:
+    """The quickstart's note has the name of a training, but says nothing of data or noise."""
+    if note is not None:
+        (network / "training.json").write_text(note)
+    model = ModelOptions(str(network))
+    assert find_trained(model.model) is None
+    full = (DataOptions("digits"), SmoothingOptions("rotation", "uniform:3deg"), Path("out"))
+    assert certification(model, *full, padding_given=False).out == Path("out")
+    for data, smoothing, out, option in (
+        (DataOptions(""), *full[1:], "--data"),
+        (full[0], SmoothingOptions("", "uniform:3deg"), full[2], "--deformation"),
+        (full[0], SmoothingOptions("rotation", ""), full[2], "--noise"),
+        (*full[:2], None, "--out"),
+    ):
+        with pytest.raises(InputError, match=f"{option} is missing; .*deformrs train wrote"):
+            certification(model, data, smoothing, out, padding_given=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"command": "train"}',
+        '{"command": "train", "options": {"data": 3}, "data": {}}',
+        '{"command": "train", "options": [], "data": {}}',
+        "\udcff",
+    ],
+)
+def test_a_damaged_note(network: Path, text: str) -> None:
+    (network / "training.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(InputError, match=r"training\.json is damaged"):
+        find_trained(str(network))
+
+
+@pytest.mark.parametrize("model", ["", "timm:resnet18", "net.py:build", "nowhere", "."])
+def test_what_is_no_folder_of_training(model: str) -> None:
+    assert find_trained(model) is None
+
+
+def test_predict_and_gallery_take_it_too() -> None:
+    trained(Path("run"), noise="uniform:1deg")
+    Image.new("L", (28, 28)).save("digit.png")
+    samples = ("--n", "40", "--n0", "20", "--device", "cpu")
+    said, _ = inside("predict", "digit.png", "--model", "run", *samples)
+    assert said.startswith("digit.png: ")
+    inside(
+        *("gallery", "--model", "run", *samples, "--columns", "2", "--predict-n", "10"),
+        *("--out", "a.png"),
+    )
+    assert Path("a.png").stat().st_size > 1000
