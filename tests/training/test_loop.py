@@ -21,14 +21,14 @@ from deformrs.training.loop import fit
 from deformrs.training.processes import Alone
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """Stands for a kill."""
 
 
 def test_guarantee_fit_goes_on_to_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Stopped after every second look, in the middle of epochs: each go resumes the last one.
+    # StoppedError after every second look, in the middle of epochs: each go resumes the last one.
     monkeypatch.setattr(loop, "SECONDS_BETWEEN_LOOKS", -1.0)
     plan = dataclasses.replace(small_plan(), objective=Objective(2, consistency=3, tilt=1))
     whole = small_network()
@@ -42,7 +42,7 @@ def test_guarantee_fit_goes_on_to_the_same_weights(
             looks += 1
             if looks == 3:
                 reached.append(moment.step)
-                raise Stopped
+                raise StoppedError
 
         model = small_network()
         try:
@@ -56,7 +56,7 @@ def test_guarantee_fit_goes_on_to_the_same_weights(
                 watch=stop,
             )
             break
-        except Stopped:
+        except StoppedError:
             continue
     assert len(reached) > 5
     assert reached == sorted(set(reached))
@@ -255,7 +255,7 @@ def test_guarantee_write_leaves_the_old_checkpoint_or_the_new_one(
         def stopping(path: Path, content: str | bytes, stop: int = stop) -> None:
             nonlocal calls
             if calls == stop:
-                raise Stopped
+                raise StoppedError
             calls += 1
             write_atomically(path, content)
 
@@ -263,7 +263,7 @@ def test_guarantee_write_leaves_the_old_checkpoint_or_the_new_one(
         try:
             Checkpoints(place.folder).write(new)
             stopped = False
-        except Stopped:
+        except StoppedError:
             stopped = True
         monkeypatch.setattr(module, write_atomically)
         found = place.read()

@@ -28,10 +28,11 @@ SCRIPT = Path(together.__file__)
 TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
 
 
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str | Path, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Python with these arguments, to its end; `path` is where it finds modules."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
-        env=ENVIRONMENT,
+        env=ENVIRONMENT | ({"PYTHONPATH": str(path)} if path else {}),
         capture_output=True,
         text=True,
         timeout=120,
@@ -77,6 +78,24 @@ def test_started_by_torchrun_they_train_to_the_same(
     done = run(*TORCHRUN, SCRIPT, tmp_path)
     assert (done.returncode, done.stdout) == (0, "rank 0 of 2\ndone\n"), done.stderr
     assert differences(load_file(tmp_path / "plain.safetensors"), alone) == []
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_it_compiles_to_the_same() -> None:
+    """A group of one: this machine may have no second GPU, and NCCL shares none."""
+    code = """
+import torch, together
+from deformrs.training.launching import Layout
+from deformrs.training.processes import Alone
+from deformrs.training.several import open_several
+with open_several(torch.device("cuda"), Layout(1, 1), unused=False) as group:
+    found = together.trained(group, compiled=True, backend="inductor")
+wanted = together.trained(Alone(torch.device("cuda")))
+close = [torch.allclose(found[k], v, rtol=1e-3, atol=1e-4) for k, v in wanted.items()]
+print(len(close), all(close), torch.distributed.is_initialized())
+"""
+    done = run("-c", code, path=SCRIPT.parent)
+    assert done.stdout.split() == ["29", "True", "False"], done.stderr
 
 
 def test_an_error_of_the_first_ends_the_other(tmp_path: Path) -> None:

@@ -60,24 +60,29 @@ def batches() -> list[tuple[Tensor, Tensor]]:
 
 
 def trained(
-    processes: Processes, compiled: bool = False, momentum: float | None = 0.1, trouble: str = ""
+    processes: Processes,
+    compiled: bool = False,
+    momentum: float | None = 0.1,
+    trouble: str = "",
+    backend: str = "aot_eager",
 ) -> dict[str, Tensor]:
     """The state of the network after all steps, its momentum, and the sum of all losses."""
-    model = network(momentum)
+    device = processes.device
+    model = network(momentum).to(device)
     optimizer: torch.optim.Optimizer = torch.optim.SGD(
         model.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-3
     )
     # The whole graph: batch normalisation over processes must not break it.
-    module = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
+    module = torch.compile(model, backend=backend, fullgraph=True) if compiled else model
     call, optimizer = processes.prepare(cast(nn.Module, module), optimizer)
     own = BATCH // processes.count
     rows = slice(processes.rank * own, (processes.rank + 1) * own)
-    losses = torch.zeros(())
+    losses = torch.zeros((), device=device)
     model.train()
     for step, (pictures, labels) in enumerate(batches()):
         if step == STEPS // 2:
             get_into(trouble, processes.rank)
-        loss = cross_entropy(call(pictures[rows]), labels[rows])
+        loss = cross_entropy(call(pictures[rows].to(device)), labels[rows].to(device))
         optimizer.zero_grad(set_to_none=True)
         processes.backward(loss)
         optimizer.step()
@@ -87,7 +92,7 @@ def trained(
     assert torch.equal(losses, before)
     model.eval()
     with torch.no_grad():
-        scores = model(batches()[0][0])  # by each process alone
+        scores = model(batches()[0][0].to(device))  # by each process alone
     processes.wait()
     state = {
         f"momentum.{i}": v["momentum_buffer"] for i, v in optimizer.state_dict()["state"].items()

@@ -45,6 +45,8 @@ def train_run(
     A training that is finished with the same settings is left as it is.
     """
     device = chosen_device(training.device)
+    if device.type == "cuda":
+        torch.backends.cudnn.benchmark = True  # all batches are of one size
     with open_processes(device, training.devices, training.nodes, training.strategy) as processes:
         if processes.rank:
             console = Console(quiet=True)

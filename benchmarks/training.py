@@ -1,0 +1,197 @@
+"""How fast training goes, as a share of the bare forward and backward of the same network.
+
+    python benchmarks/training.py                         # small sizes, for a CPU
+    python benchmarks/training.py --size large --out results.json
+
+Both are measured in one run, in turns, on random pictures held on the device: the whole loop of
+`deformrs.training` (order, augmentation, noise, warp, forward, backward, optimizer, bookkeeping),
+and forward, cross-entropy and backward alone on one batch that lies ready. Both at the same batch
+size, precision and compilation.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from deformrs import (
+    DCT,
+    Affine,
+    Deformation,
+    Gaussian,
+    NoiseLaw,
+    Rotation,
+    Scaling,
+    Translation,
+    Uniform,
+    VectorField,
+)
+from deformrs.engines.identity import device_name
+from deformrs.models import BuiltModel, ResNet18
+from deformrs.models.classifier import Classifier
+from deformrs.training import Augmentation, Plan, Recipe
+from deformrs.training.loop import fit
+from deformrs.training.pictures import source_for
+from deformrs.training.processes import Alone
+
+FAMILIES: dict[str, tuple[Deformation, NoiseLaw]] = {
+    "rotation": (Rotation(), Uniform(math.radians(54))),
+    "translation": (Translation(), Gaussian(0.4)),
+    "scaling": (Scaling(), Uniform(0.5)),
+    "affine": (Affine(), Gaussian(0.1)),
+    "dct": (DCT(2), Gaussian(0.1)),
+    "vector_field": (VectorField(), Gaussian(0.1)),
+}
+REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is done."""
+
+    width: int
+    batch_size: int
+    steps: int
+
+
+SIZES = {"small": Size(8, 64, 8), "large": Size(64, 512, 60)}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: pictures a second."""
+
+    device: str
+    model: str
+    family: str
+    batch_size: int
+    precision: str
+    compiled: bool
+    pictures_per_s: float
+    bare_pictures_per_s: float
+
+    @property
+    def ratio(self) -> float:
+        return self.pictures_per_s / self.bare_pictures_per_s
+
+
+def measure(family: str, size: Size, device: torch.device) -> Row:
+    """The loop and the bare network, in turns."""
+    gpu = device.type == "cuda"
+    classifier = Classifier(
+        BuiltModel(ResNet18(width=size.width), mean=(0.5,), std=(0.25,), channels_last=True),
+        torch.float32,
+    ).to(device)
+    classifier.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    generator = torch.Generator().manual_seed(0)
+    count = size.batch_size * size.steps
+    some = torch.randint(0, 256, (size.batch_size, 3, 32, 32), generator=generator)
+    pictures = [(picture.float() / 255, index % 10) for index, picture in enumerate(some)]
+    source = source_for(pictures * size.steps, range(count), device, hold="yes", workers=0)
+    deformation, noise = FAMILIES[family]
+    recipe = Recipe(REPEATS + 1, size.batch_size, 0.01, nesterov=True, weight_decay=5e-4)
+    plan = Plan(deformation, noise, recipe, augmentation=Augmentation(crop=4, flip=True))
+    batch, labels = next(source.batches(torch.arange(size.batch_size)[None]))
+    bare = _bare(classifier, batch, labels, compiled=gpu)
+    between: list[float] = []
+
+    def watch(moment: object) -> None:
+        if getattr(moment, "record", None) is not None:
+            between.append(_seconds(bare, size.steps, device))
+
+    trained = fit(
+        classifier,
+        source,
+        plan,
+        processes=Alone(device),
+        precision="bfloat16" if gpu else "float32",
+        compiled=gpu,
+        watch=watch,
+    )
+    # The first epoch compiles, and warms up what is measured between the others.
+    ours = statistics.median(float(str(r["seconds"])) for r in trained.history[1:])
+    return Row(
+        device_name(device),
+        f"resnet18:width={size.width}",
+        family,
+        size.batch_size,
+        "bfloat16" if gpu else "float32",
+        gpu,
+        round(count / ours),
+        round(count / statistics.median(between[1:])),
+    )
+
+
+def _bare(
+    classifier: nn.Module, batch: Tensor, labels: Tensor, *, compiled: bool
+) -> Callable[[], None]:
+    forward = torch.compile(classifier) if compiled else classifier
+
+    def once() -> None:
+        with torch.autocast(batch.device.type, dtype=torch.bfloat16, enabled=compiled):
+            scores = forward(batch)
+        loss = cross_entropy(scores, labels)
+        for parameter in classifier.parameters():
+            parameter.grad = None
+        torch.autograd.backward(loss)
+
+    return once
+
+
+def _seconds(work: Callable[[], None], times: int, device: torch.device) -> float:
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    began = time.perf_counter()
+    for _ in range(times):
+        work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - began
+
+
+@click.command()
+@click.option("--size", type=click.Choice(list(SIZES)), default="small", show_default=True)
+@click.option("--family", "families", multiple=True, type=click.Choice(list(FAMILIES)))
+@click.option("--device", default="auto", show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), help="Where to write the rows as JSON.")
+def main(size: str, families: tuple[str, ...], device: str, out: Path | None) -> None:
+    """Print the table, and write it."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    place = torch.device(device)
+    torch.backends.cudnn.benchmark = True
+    rows = [measure(family, SIZES[size], place) for family in families or FAMILIES]
+    table = Table("family", "pictures/s", "bare pictures/s", "ratio", title=_title(rows[0]))
+    for row in rows:
+        table.add_row(
+            row.family,
+            f"{row.pictures_per_s:,}",
+            f"{row.bare_pictures_per_s:,}",
+            f"{row.ratio:.3f}",
+        )
+    Console().print(table)
+    if out is not None:
+        content = {"rows": [vars(row) | {"ratio": round(row.ratio, 4)} for row in rows]}
+        out.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def _title(row: Row) -> str:
+    how = "compiled" if row.compiled else "eager"
+    return f"{row.model}, batch {row.batch_size}, {row.precision}, {how}, {row.device}"
+
+
+if __name__ == "__main__":
+    main()
