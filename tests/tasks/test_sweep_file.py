@@ -58,7 +58,7 @@ def test_all_that_a_file_may_say(tmp_path: Path) -> None:
     assert first.start.pretrained
     assert isinstance(first.training.learning_rate, float)
     assert (first.sampling.n, shift.sampling.n) == (1000, 10000)
-    assert (first.training.consistency, shift.training.consistency) == (0.0, 10.0)
+    assert (first.training.consistency, shift.training.consistency) == (None, 10.0)
     assert first.model == ModelOptions(str(first.folder))
     assert shift.model == ModelOptions(str(shift.folder), precision="bfloat16", device="cpu")
     # Each where its unit fits.

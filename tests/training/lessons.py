@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import torch
@@ -27,6 +28,11 @@ def small_plan(
 ) -> Plan:
     recipe = Recipe(epochs, batch_size, learning_rate, nesterov=True, weight_decay=5e-4)
     return Plan(Rotation(), Uniform(math.radians(54)), recipe, seed=seed)
+
+
+def with_recipe(plan: Plan, *, copies: int, tilt: float = 0.0, consistency: float = 0.0) -> Plan:
+    recipe = plan.recipe.changed(copies=copies, tilt=tilt, consistency=consistency)
+    return dataclasses.replace(plan, recipe=recipe)
 
 
 def small_network(seed: int = 0) -> nn.Module:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from lessons import CPU, digits, flat, small_network, small_plan
+from lessons import CPU, digits, flat, small_network, small_plan, with_recipe
 from torch import Tensor, nn
 
 from deformrs.errors import InputError, ModelError
 from deformrs.models import SmallCNN
 from deformrs.runs import write_atomically
-from deformrs.training import Moment, Objective, loop
+from deformrs.training import Moment, loop
 from deformrs.training.batches import NoisyBatches
 from deformrs.training.checkpoints import STATE, Checkpoints
 from deformrs.training.loop import fit
@@ -30,7 +30,7 @@ def test_guarantee_fit_goes_on_to_the_same_weights(
 ) -> None:
     # StoppedError after every second look, in the middle of epochs: each go resumes the last one.
     monkeypatch.setattr(loop, "SECONDS_BETWEEN_LOOKS", -1.0)
-    plan = dataclasses.replace(small_plan(), objective=Objective(2, consistency=3, tilt=1))
+    plan = with_recipe(small_plan(), copies=2, consistency=3, tilt=1)
     whole = small_network()
     expected = fit(whole, digits(0, 200), plan, held_out=digits(200, 260))
     reached = []
@@ -92,7 +92,7 @@ class Part(Alone):
 
 def test_processes_share_a_batch_between_them() -> None:
     source = digits(0, 100)
-    plan = dataclasses.replace(small_plan(), objective=Objective(2))
+    plan = with_recipe(small_plan(), copies=2)
     whole = list(NoisyBatches(source, plan, Alone(CPU)).epoch(0))
     parts = [list(NoisyBatches(source, plan, Part(CPU, r, 2)).epoch(0)) for r in range(2)]
     for (pictures, labels), (one, one_labels), (two, two_labels) in zip(whole, *parts, strict=True):

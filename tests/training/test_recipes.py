@@ -42,6 +42,15 @@ def test_steps_keep_their_share_when_epochs_change() -> None:
     assert read_recipe("paper").changed() == read_recipe("paper")
 
 
+def test_copies_are_two_where_they_are_compared() -> None:
+    paper = read_recipe("paper")
+    assert (paper.copies, paper.tilt, paper.consistency) == (1, 0, 0)  # as the paper trained
+    assert paper.changed(consistency=10).copies == 2
+    assert paper.changed(tilt=1, copies=3).copies == 3
+    with pytest.raises(InputError, match="at least 2 for consistency and tilt"):
+        paper.changed(tilt=1, copies=1)
+
+
 def test_steps_lower_the_rate_after_their_epochs() -> None:
     recipe = read_recipe("paper")
     rates = [learning_rate(recipe, step, 10) for step in range(900)]
@@ -86,6 +95,7 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
         ("epochs=1\nbatch_size=1\nlearning_rate=1\ncompile='no'", "must be true or false"),
         ("epochs=1\nbatch_size=1\nlearning_rate=1\nmomentum=0\nnesterov=true", "needs a momentum"),
         ("epochs=1\nbatch_size=1\nlearning_rate=1\nprecision='float16'", "precision in"),
+        ("epochs=1\nbatch_size=1\nlearning_rate=1\ntilt=2", "copies in the recipe .* at least 2"),
     ],
 )
 def test_a_bad_recipe_is_refused_with_its_key(tmp_path: Path, text: str, message: str) -> None:

@@ -43,24 +43,18 @@ def training_options() -> Callable[[Command], Command]:
         click.option("--batch-size", type=int, help="Likewise; over all processes."),
         click.option("--learning-rate", type=float, help="Likewise."),
         click.option("--weight-decay", type=float, help="Likewise."),
-        click.option(
-            "--consistency",
-            default=0.0,
-            show_default=True,
-            help="Weight of consistency regularisation; 10 raises accuracy at large radii.",
-        ),
-        click.option(
-            "--entropy", default=0.5, show_default=True, help="Weight of its entropy term."
-        ),
+        click.option("--copies", type=int, help="Deformed copies of a picture in a step."),
         click.option(
             "--tilt",
-            default=0.0,
-            show_default=True,
-            help="Let copies that go wrong count more; 2 raises accuracy at all radii.",
+            type=float,
+            help="Let copies that go wrong count more, e.g. 2; 0 is the plain mean.",
         ),
         click.option(
-            "--copies", type=int, help="Deformed copies of a picture in a step.  [1; 2 to compare]"
+            "--consistency",
+            type=float,
+            help="Weight of consistency regularisation; 10 raises accuracy at large radii.",
         ),
+        click.option("--entropy", type=float, help="Weight of its entropy term."),
         click.option(
             "--augment",
             default="auto",

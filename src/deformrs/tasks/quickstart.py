@@ -95,6 +95,8 @@ def _train(settings: Settings, console: Console) -> None:
         epochs=settings.epochs,
         batch_size=128,
         learning_rate=0.1,
+        copies=1,
+        tilt=0.0,
         seed=settings.seed,
         device="cpu",
         tensorboard=False,

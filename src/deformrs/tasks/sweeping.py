@@ -124,8 +124,8 @@ def _forget_compiled(before: Sequence[PlannedRun], run: PlannedRun) -> None:
     """Code compiled for batches of other shapes would be made general, and slower, for this one."""
 
     def shapes(run: PlannedRun) -> object:
-        t = run.training
-        return run.data, run.start, t.recipe, t.batch_size, t.copies, t.consistency > 0, t.precision
+        recipe = run.training.recipe_for(pretrained=False)
+        return run.data, run.start, recipe.batch_size, recipe.copies, run.training.precision
 
     if "torch._dynamo" in sys.modules and before and shapes(before[-1]) != shapes(run):
         torch.compiler.reset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +59,9 @@ def prepare_training(
     num_classes = len(stored.class_names) if stored.class_names else max(stored.labels) + 1
     begun = start.load(num_classes, len(stored[0][0]), training.seed)
     frame = framed(begun.built.preparation)
+    if start.channels is None and frame.channels == 1:
+        # A colour picture among grey ones would lose its colours: it is refused instead.
+        frame = dataclasses.replace(frame, channels=None)
     pictures = data.load(frame, num_classes, stored.class_names)
     plan = _plan(begun, pictures, smoothing, training)
     on_gpu = processes.device.type == "cuda"
@@ -113,7 +117,6 @@ def _plan(
         deformation,
         parse_noise(smoothing.noise, deformation.space(size)),
         recipe,
-        training.objective(recipe),
         augmentation,
         smoothing.padding,
         training.seed,

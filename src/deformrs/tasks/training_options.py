@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from deformrs.checks import check_seed, check_whole
 from deformrs.models import Start, start_model
 from deformrs.preparation import Interpolation, Preparation
-from deformrs.training.objective import Objective
 from deformrs.training.recipes import Recipe, read_recipe
+from deformrs.training.splitting import check_share
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,9 @@ class TrainingOptions:
     learning_rate: float | None = None
     weight_decay: float | None = None
     copies: int | None = None
-    consistency: float = 0.0
-    entropy: float = 0.5
-    tilt: float = 0.0
+    tilt: float | None = None
+    consistency: float | None = None
+    entropy: float | None = None
     augment: str = "auto"
     hold_out: float = 0.0
     seed: int = 0
@@ -84,7 +85,13 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         # Before data and network are loaded, not after it.
-        self.objective(self.recipe_for(pretrained=False))
+        self.recipe_for(pretrained=False)
+        check_share(self.hold_out)
+        check_seed("seed", self.seed)
+        if self.workers is not None:
+            check_whole("workers", self.workers, least=0)
+        check_whole("devices", self.devices, least=1)
+        check_whole("nodes", self.nodes, least=1)
 
     def recipe_for(self, *, pretrained: bool) -> Recipe:
         """The recipe with what was asked in place of its own."""
@@ -93,11 +100,8 @@ class TrainingOptions:
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
+            copies=self.copies,
+            tilt=self.tilt,
+            consistency=self.consistency,
+            entropy=self.entropy,
         )
-
-    def objective(self, recipe: Recipe) -> Objective:
-        """Two copies where they are to be compared and nothing else was asked."""
-        copies = self.copies
-        if copies is None:
-            copies = 2 if self.consistency or self.tilt else 1
-        return Objective(copies, self.consistency, self.entropy, self.tilt, recipe.label_smoothing)

@@ -54,7 +54,7 @@ class NoisyBatches:
             seed_generator(self._generator, self.plan.seed, Use.NOISE, step)
             draws = augmentation.draw(self.batch_size, self._generator)[self._rows]
             augmented = augmentation.apply(pictures, draws)
-            copies = self.plan.objective.copies
+            copies = self.plan.recipe.copies
             yield self._deformed(augmented, copies, self.batch_size, self._rows), labels
             step += 1
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 from lightning_fabric import Fabric
@@ -17,6 +18,7 @@ from deformrs.errors import DeformRSError, ModelError
 
 GRACE_SECONDS = 5.0
 ECHO_SECONDS = 2.0
+LEAVING_SECONDS = 15.0
 LAUNCHER = "DEFORMRS_LAUNCHER"
 """A variable of the environment: the number of the process that starts the others."""
 
@@ -55,7 +57,7 @@ def end_with_parent() -> None:
     launcher = os.environ.get(LAUNCHER)
     if launcher is None:
         os.environ[LAUNCHER] = str(os.getpid())
-    else:
+    elif os.name == "posix":  # elsewhere another process may stand between the two
         threading.Thread(target=_watch, args=(int(launcher),), daemon=True).start()
 
 
@@ -82,13 +84,19 @@ def end_together(fabric: Fabric) -> Iterator[None]:
         if failed is not None:
             raise failed from error
         raise
+    others = _taken(fabric)
     _disconnect()
-    for process in _taken(fabric):
-        process.wait()
+    until = time.monotonic() + LEAVING_SECONDS
+    for process in others:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, until - time.monotonic()))
+        process.kill()  # it has done its part; most have ended
 
 
 def _disconnect() -> None:
-    # Without this, processes abort at their end now and then.
+    # Without this, processes abort at their end now and then; and what still holds a connection
+    # would close it while Python ends, which can wait for ever.
+    gc.collect()
     if distributed.is_initialized():
         distributed.destroy_process_group()
 

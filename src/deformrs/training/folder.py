@@ -13,6 +13,7 @@ from deformrs.models.saved import MODEL
 from deformrs.runs import CONFIG, write_atomically
 from deformrs.runs.difference import difference
 from deformrs.runs.files import lock
+from deformrs.training.checkpoints import STATE
 
 TRAINING, EPOCHS, BEST, CHECKPOINTS = "training.json", "epochs.jsonl", "best", "checkpoints"
 _FREE = ("options", "environment")
@@ -22,8 +23,8 @@ _FREE = ("options", "environment")
 class TrainingFolder:
     """A training on the disk, with one writer at a time.
 
-    Guarantee: a folder that holds a training with other settings, or a run of another kind, is
-    left as it is.
+    Guarantee: a folder where something was trained with other settings, or that holds a run of
+    another kind, is left as it is.
     """
 
     def __init__(self, path: Path, file: IO[str]) -> None:
@@ -41,8 +42,9 @@ class TrainingFolder:
         file = (path / EPOCHS).open("a", encoding="utf-8")
         try:
             lock(file, path / EPOCHS)
-            check_same(path, config)
-            if not (path / TRAINING).exists():
+            if (path / CHECKPOINTS / STATE).exists() or is_finished(path):
+                check_same(path, config)
+            else:  # nothing was trained yet, so nothing binds
                 write_atomically(path / TRAINING, json.dumps(config, indent=2) + "\n")
         except BaseException:
             file.close()
@@ -76,11 +78,9 @@ def is_finished(path: Path) -> bool:
 def check_same(path: Path, config: Config) -> None:
     """Raise if the folder holds a training with other settings."""
     place = path / TRAINING
-    if not place.exists():
-        return
     try:
         found = json.loads(place.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise InputError(
             str(place), f"damaged ({error})", "must be as deformrs wrote it", "restore it"
         ) from None

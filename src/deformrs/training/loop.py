@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +19,7 @@ from deformrs.training.checkpoints import (
     momentum_of,
     restore,
 )
+from deformrs.training.executing import Forward, execution, in_precision
 from deformrs.training.pictures import Source
 from deformrs.training.plan import Moment, Plan, Trained
 from deformrs.training.processes import Alone, Processes
@@ -79,6 +79,7 @@ class _Training:
         self.batches = NoisyBatches(source, plan, processes)
         self.steps_per_epoch = self.batches.steps_per_epoch
         self.steps = plan.recipe.epochs * self.steps_per_epoch
+        self.objective = plan.recipe.objective
         self.optimizer = torch.optim.SGD(
             model.parameters(),
             lr=plan.recipe.learning_rate,
@@ -100,8 +101,10 @@ class _Training:
         checkpoint_seconds: float,
         watch: Watch | None,
     ) -> None:
-        module = torch.compile(self.model) if compiled else self.model
-        forward, optimizer = self.processes.prepare(module, self.optimizer)  # type: ignore[arg-type]
+        forward, optimizer = execution(
+            self.model, self.optimizer, self.processes, self.precision, compiled=compiled
+        )
+        alone = self.processes.count == 1
         self.model.train()
         saved = looked = time.monotonic()
         while self.step < self.steps:
@@ -118,14 +121,13 @@ class _Training:
                     if watch is not None:
                         watch(moment)
                     # Several processes keep only whole epochs: each knows its own part of one.
-                    alone = self.processes.count == 1
                     if checkpoints and alone and looked - saved > checkpoint_seconds:
                         saved = self._save(checkpoints)
             moment = self._end_epoch(epoch, began, ready)
             if watch is not None:
                 watch(moment)
             late = time.monotonic() - saved > checkpoint_seconds
-            if checkpoints and (late or self.step == self.steps or self.processes.count > 1):
+            if checkpoints and (late or self.step == self.steps or not alone):
                 saved = self._save(checkpoints)
         self.model.eval()
 
@@ -147,16 +149,15 @@ class _Training:
 
     def _step(
         self,
-        forward: Callable[[Tensor], Tensor],
+        forward: Forward,
         optimizer: torch.optim.Optimizer,
         pictures: Tensor,
         labels: Tensor,
     ) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.plan.recipe, self.step, self.steps_per_epoch)
-        with self._autocast():
-            scores = forward(pictures)
-        loss = self.plan.objective(scores, labels)
+        scores = forward(pictures)
+        loss = self.objective(scores, labels)
         optimizer.zero_grad(set_to_none=True)
         self.processes.backward(loss)
         optimizer.step()
@@ -164,10 +165,6 @@ class _Training:
         # They stay on the device: looking at them would make it wait.
         self.sums += torch.stack((loss.detach().double(), right.double().mean()))
         self.step += 1
-
-    def _autocast(self) -> AbstractContextManager[object]:
-        low = self.precision == "bfloat16"
-        return torch.autocast(self.processes.device.type, dtype=torch.bfloat16, enabled=low)
 
     def _warm(self) -> float:
         """When the first step was done, which compiles; later ones are not waited for."""
@@ -212,10 +209,10 @@ class _Training:
     def _accuracy_on(self, held_out: Source) -> float:
         """Under noise; every process looks at all of it."""
         self.model.eval()
+        forward = in_precision(self.model, self.processes.device, self.precision)
         hits = torch.zeros((), dtype=torch.int64, device=self.processes.device)
         for pictures, labels in self.batches.still(held_out):
-            with self._autocast():
-                hits += (self.model(pictures).argmax(dim=1) == labels).sum()
+            hits += (forward(pictures).argmax(dim=1) == labels).sum()
         self.model.train()
         return int(hits) / len(held_out)
 

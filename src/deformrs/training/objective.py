@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
 from deformrs.checks import check_whole, is_real
-from deformrs.config import Config
 from deformrs.errors import InputError
 
 
@@ -30,17 +29,19 @@ class Objective:
     """
 
     copies: int = 1
+    tilt: float = 0.0
     consistency: float = 0.0
     entropy: float = 0.5
-    tilt: float = 0.0
     label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
         check_whole("copies", self.copies, least=1)
-        for name in ("consistency", "entropy", "tilt", "label_smoothing"):
+        for name in ("tilt", "consistency", "entropy"):
             value = getattr(self, name)
             if not is_real(value) or value < 0:
-                raise InputError(name, repr(value), "must be a number of at least 0", "e.g. 10")
+                raise InputError(name, repr(value), "must be a number of at least 0", "e.g. 2")
+        if not is_real(self.label_smoothing) or not 0 <= self.label_smoothing < 1:
+            raise InputError("label_smoothing", self.label_smoothing, "must lie in [0, 1)", "0.1")
         if (self.consistency or self.tilt) and self.copies < 2:
             raise InputError(
                 "copies",
@@ -48,10 +49,6 @@ class Objective:
                 "must be at least 2 for consistency and tilt, which compare them",
                 "e.g. 2",
             )
-
-    def to_config(self) -> Config:
-        """Its plain values."""
-        return asdict(self)
 
     def __call__(self, scores: Tensor, labels: Tensor) -> Tensor:
         """scores: [copies · b, k], one copy of the whole batch after another; labels: [b] -> []."""

@@ -11,7 +11,6 @@ from deformrs.geometry import Padding, check_padding
 from deformrs.noise import NoiseLaw
 from deformrs.training.augmentation import Augmentation
 from deformrs.training.checkpoints import Best
-from deformrs.training.objective import Objective
 from deformrs.training.recipes import Recipe
 
 
@@ -22,7 +21,6 @@ class Plan:
     deformation: Deformation
     noise: NoiseLaw
     recipe: Recipe
-    objective: Objective = field(default_factory=Objective)
     augmentation: Augmentation = field(default_factory=Augmentation)
     padding: Padding = "zeros"
     seed: int = 0
@@ -39,7 +37,6 @@ class Plan:
             "deformation": self.deformation.to_config(),
             "noise": self.noise.to_config(),
             "recipe": self.recipe.to_config(),
-            "objective": self.objective.to_config(),
             "augmentation": self.augmentation.to_config(),
             "padding": self.padding,
             "seed": self.seed,

@@ -17,6 +17,7 @@ from typing import Literal, get_args
 from deformrs.checks import check_whole, is_real
 from deformrs.config import Config
 from deformrs.errors import InputError
+from deformrs.training.objective import Objective
 
 Schedule = Literal["one_cycle", "steps"]
 TrainingPrecision = Literal["float32", "bfloat16"]
@@ -31,8 +32,9 @@ class Recipe:
     """Stochastic gradient descent: `epochs` passes in batches of `batch_size`.
 
     `schedule` "one_cycle" raises the learning rate over the share `warmup` of all steps and brings
-    it down to zero; "steps" multiplies it by `decay` after each epoch named in `steps`. `precision`
-    and `compile` are for a GPU.
+    it down to zero; "steps" multiplies it by `decay` after each epoch named in `steps`. What is
+    minimised, from `copies` to `label_smoothing`, `Objective` explains. `precision` and `compile`
+    are for a GPU.
 
     >>> read_recipe("paper").steps
     (30, 60)
@@ -48,6 +50,10 @@ class Recipe:
     warmup: float = 0.2
     steps: tuple[int, ...] = ()
     decay: float = 0.1
+    copies: int = 1
+    tilt: float = 0.0
+    consistency: float = 0.0
+    entropy: float = 0.5
     label_smoothing: float = 0.0
     precision: TrainingPrecision = "float32"
     compile: bool = False
@@ -60,7 +66,6 @@ class Recipe:
         _check_number("weight_decay", self.weight_decay, least=0.0)
         _check_number("warmup", self.warmup, least=0.0, below=1.0)
         _check_number("decay", self.decay, above=0.0)
-        _check_number("label_smoothing", self.label_smoothing, least=0.0, below=1.0)
         _check_word("schedule", self.schedule, get_args(Schedule))
         _check_word("precision", self.precision, get_args(TrainingPrecision))
         for name in ("nesterov", "compile"):
@@ -75,6 +80,14 @@ class Recipe:
             check_whole("an epoch of steps", epoch, least=1)
         if list(self.steps) != sorted(set(self.steps)):
             raise InputError("steps", list(self.steps), "must rise", "e.g. [30, 60]")
+        _ = self.objective  # which checks its own numbers
+
+    @property
+    def objective(self) -> Objective:
+        """What is minimised."""
+        return Objective(
+            self.copies, self.tilt, self.consistency, self.entropy, self.label_smoothing
+        )
 
     def changed(
         self,
@@ -83,24 +96,36 @@ class Recipe:
         batch_size: int | None = None,
         learning_rate: float | None = None,
         weight_decay: float | None = None,
+        copies: int | None = None,
+        tilt: float | None = None,
+        consistency: float | None = None,
+        entropy: float | None = None,
     ) -> Recipe:
-        """With what is not None in place of its own; steps keep their share of all epochs.
+        """With what is not None in place of its own.
+
+        Steps keep their share of all epochs; where copies are to be compared there are two.
 
         >>> read_recipe("paper").changed(epochs=30).steps
         (10, 20)
         """
-        recipe = self
+        steps = self.steps
         if epochs is not None:
             check_whole("epochs", epochs, least=1)
-            steps = {max(1, round(step * epochs / self.epochs)) for step in self.steps}
-            recipe = dataclasses.replace(recipe, epochs=epochs, steps=tuple(sorted(steps)))
-        if batch_size is not None:
-            recipe = dataclasses.replace(recipe, batch_size=batch_size)
-        if learning_rate is not None:
-            recipe = dataclasses.replace(recipe, learning_rate=learning_rate)
-        if weight_decay is not None:
-            recipe = dataclasses.replace(recipe, weight_decay=weight_decay)
-        return recipe
+            steps = tuple(sorted({max(1, round(s * epochs / self.epochs)) for s in self.steps}))
+        if copies is None and (tilt or consistency):
+            copies = max(2, self.copies)
+        asked = {
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "learning_rate": learning_rate,
+            "weight_decay": weight_decay,
+            "copies": copies,
+            "tilt": tilt,
+            "consistency": consistency,
+            "entropy": entropy,
+        }
+        given = {key: value for key, value in asked.items() if value is not None}
+        return dataclasses.replace(self, steps=steps, **given)  # type: ignore[arg-type]
 
     def to_config(self) -> Config:
         """Its plain values."""

@@ -47,7 +47,9 @@ class Several:
     ) -> tuple[Callable[[Tensor], Tensor], Optimizer]:
         self._until_closed.enter_context(synchronised(model))
         # A compiled model stays inside: compiled around, the graph breaks and warnings come.
-        return self._fabric.setup_module(model, _reapply_compile=False), optimizer
+        call = _Call(self._fabric.setup_module(model, _reapply_compile=False))
+        self._until_closed.callback(call.close)
+        return call, optimizer
 
     def backward(self, loss: Tensor) -> None:
         self._fabric.backward(loss)
@@ -59,6 +61,21 @@ class Several:
 
     def wait(self) -> None:
         self._fabric.barrier()
+
+
+class _Call:
+    """Calls what Fabric made of a model, and lets go of it and its connections when closed."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module: nn.Module | None = module
+
+    def __call__(self, pictures: Tensor) -> Tensor:
+        assert self._module is not None, "called after the processes parted"
+        scores: Tensor = self._module(pictures)
+        return scores
+
+    def close(self) -> None:
+        self._module = None
 
 
 @contextmanager

@@ -25,10 +25,7 @@ def split(labels: Sequence[int], share: float, seed: int) -> tuple[Places, Place
     (6, [0, 1])
     """
     check_seed("seed", seed)
-    if not (is_real(share) and 0 <= share <= _MOST):
-        raise InputError(
-            "the share to hold out", repr(share), f"must lie in [0, {_MOST}]", "e.g. 0.05"
-        )
+    check_share(share)
     classes = np.asarray(labels, np.int64)
     everything = np.arange(len(classes))
     if share == 0:
@@ -49,6 +46,14 @@ def split(labels: Sequence[int], share: float, seed: int) -> tuple[Places, Place
         np.concatenate([found[:count] for found, count in zip(members, counts, strict=True)])
     )
     return np.setdiff1d(everything, held_out), held_out
+
+
+def check_share(share: object) -> None:
+    """A share of the pictures that may be held out."""
+    if not (is_real(share) and 0 <= share <= _MOST):  # type: ignore[operator]
+        raise InputError(
+            "the share to hold out", repr(share), f"must lie in [0, {_MOST}]", "e.g. 0.05"
+        )
 
 
 def _quotas(sizes: Sequence[int], share: float) -> list[int]:

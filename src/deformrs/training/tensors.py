@@ -14,7 +14,6 @@ from deformrs.geometry import Padding, check_pictures
 from deformrs.noise import NoiseLaw
 from deformrs.training.augmentation import Augmentation
 from deformrs.training.loop import fit
-from deformrs.training.objective import Objective
 from deformrs.training.pictures import source_for
 from deformrs.training.plan import Moment, Plan, Trained
 from deformrs.training.processes import Alone
@@ -32,7 +31,10 @@ def train(
     batch_size: int = 128,
     learning_rate: float = 0.1,
     weight_decay: float = 5e-4,
-    objective: Objective | None = None,
+    copies: int = 1,
+    tilt: float = 0.0,
+    consistency: float = 0.0,
+    entropy: float = 0.5,
     augmentation: Augmentation | None = None,
     padding: Padding = "zeros",
     seed: int = 0,
@@ -41,8 +43,8 @@ def train(
     """Fit `model` to images [n, c, h, w] in [0, 1], each deformed anew every time it is seen.
 
     Parameters are drawn from the very law that certifies. One-cycle SGD with Nesterov momentum, on
-    the device of the model, which is left in evaluation mode. `report` is called now and then, and
-    after every epoch.
+    the device of the model, which is left in evaluation mode. `copies` to `entropy` are those of
+    `Objective`. `report` is called now and then, and after every epoch.
 
     >>> from deformrs import Rotation, Uniform
     >>> from deformrs.data import load_digits
@@ -62,16 +64,18 @@ def train(
             f"must be whole numbers, one for each of {len(images)} images",
             "labels.long()",
         )
-    recipe = Recipe(epochs, batch_size, learning_rate, nesterov=True, weight_decay=weight_decay)
-    plan = Plan(
-        deformation,
-        noise,
-        recipe,
-        objective or Objective(),
-        augmentation or Augmentation(),
-        padding,
-        seed,
+    recipe = Recipe(
+        epochs,
+        batch_size,
+        learning_rate,
+        nesterov=True,
+        weight_decay=weight_decay,
+        copies=copies,
+        tilt=tilt,
+        consistency=consistency,
+        entropy=entropy,
     )
+    plan = Plan(deformation, noise, recipe, augmentation or Augmentation(), padding, seed)
     pairs = list(zip(images.cpu(), labels.tolist(), strict=True))
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     source = source_for(pairs, range(len(pairs)), device, hold="yes", workers=0)

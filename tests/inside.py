@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from click.testing import CliRunner
 
 from deformrs.cli import commands
@@ -16,3 +18,10 @@ def inside(*arguments: str, code: int = 0) -> tuple[str, str]:
         return done.stdout, f"error: {done.exception}"
     assert done.exit_code == code, f"{done.output}\n{done.exception!r}"
     return done.stdout, done.stderr
+
+
+def run_inside(*arguments: str | Path) -> str:
+    """Run it to its end, and give what it says; what goes wrong is raised."""
+    done = CliRunner().invoke(commands, [str(part) for part in arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
