@@ -50,8 +50,12 @@ def train_run(
     with open_processes(device, training.devices, training.nodes, training.strategy) as processes:
         if processes.rank:
             console = Console(quiet=True)
+        if processes.rank:
+            processes.wait()  # until what is downloaded is there
         with Downloads(console) as fetched:
             job = prepare_training(start, data, smoothing, training, out, processes, fetched)
+        if not processes.rank:
+            processes.wait()
         opened = nullcontext() if processes.rank else TrainingFolder.open(out, job.config)
         with opened as folder:
             processes.wait()  # the folder is checked by now
