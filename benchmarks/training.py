@@ -42,9 +42,11 @@ from deformrs.engines.identity import device_name
 from deformrs.models import BuiltModel, ResNet18
 from deformrs.models.classifier import Classifier
 from deformrs.training import Augmentation, Plan, Recipe
+from deformrs.training.executing import execution
 from deformrs.training.loop import fit
 from deformrs.training.pictures import source_for
 from deformrs.training.processes import Alone
+from deformrs.training.recipes import TrainingPrecision
 
 FAMILIES: dict[str, tuple[Deformation, NoiseLaw]] = {
     "rotation": (Rotation(), Uniform(math.radians(54))),
@@ -90,6 +92,7 @@ class Row:
 def measure(family: str, size: Size, device: torch.device) -> Row:
     """The loop and the bare network, in turns."""
     gpu = device.type == "cuda"
+    precision: TrainingPrecision = "bfloat16" if gpu else "float32"
     classifier = Classifier(
         BuiltModel(ResNet18(width=size.width), mean=(0.5,), std=(0.25,), channels_last=True),
         torch.float32,
@@ -104,7 +107,7 @@ def measure(family: str, size: Size, device: torch.device) -> Row:
     recipe = Recipe(REPEATS + 1, size.batch_size, 0.01, nesterov=True, weight_decay=5e-4)
     plan = Plan(deformation, noise, recipe, augmentation=Augmentation(crop=4, flip=True))
     batch, labels = next(source.batches(torch.arange(size.batch_size)[None]))
-    bare = _bare(classifier, batch, labels, compiled=gpu)
+    bare = _bare(classifier, batch, labels, precision, compiled=gpu)
     between: list[float] = []
 
     def watch(moment: object) -> None:
@@ -116,7 +119,7 @@ def measure(family: str, size: Size, device: torch.device) -> Row:
         source,
         plan,
         processes=Alone(device),
-        precision="bfloat16" if gpu else "float32",
+        precision=precision,
         compiled=gpu,
         watch=watch,
     )
@@ -127,7 +130,7 @@ def measure(family: str, size: Size, device: torch.device) -> Row:
         f"resnet18:width={size.width}",
         family,
         size.batch_size,
-        "bfloat16" if gpu else "float32",
+        precision,
         gpu,
         round(count / ours),
         round(count / statistics.median(between[1:])),
@@ -135,16 +138,19 @@ def measure(family: str, size: Size, device: torch.device) -> Row:
 
 
 def _bare(
-    classifier: nn.Module, batch: Tensor, labels: Tensor, *, compiled: bool
+    classifier: nn.Module,
+    batch: Tensor,
+    labels: Tensor,
+    precision: TrainingPrecision,
+    *,
+    compiled: bool,
 ) -> Callable[[], None]:
-    forward = torch.compile(classifier) if compiled else classifier
+    unused = torch.optim.SGD(classifier.parameters())
+    forward, _ = execution(classifier, unused, Alone(batch.device), precision, compiled=compiled)
 
     def once() -> None:
-        with torch.autocast(batch.device.type, dtype=torch.bfloat16, enabled=compiled):
-            scores = forward(batch)
-        loss = cross_entropy(scores, labels)
-        for parameter in classifier.parameters():
-            parameter.grad = None
+        loss = cross_entropy(forward(batch), labels)
+        unused.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
 
     return once
