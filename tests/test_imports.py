@@ -33,7 +33,8 @@ ALLOWED: dict[str, set[str]] = {
     "deformations": BASE | {"geometry"},
     "specs": BASE | {"deformations", "noise", "plugins"},
     "randomness": NUMBERS | {"noise"},
-    "smoothing": NUMBERS | {"geometry", "deformations", "noise", "randomness"},
+    "scoring": BASE,
+    "smoothing": NUMBERS | {"geometry", "deformations", "noise", "randomness", "scoring"},
     "models": BASE | {"plugins", "preparation", "runs"},
     "data": BASE | {"preparation", "runs"},
     "engines": NUMBERS | {"geometry", "preparation", "randomness", "runs", "smoothing"},
@@ -43,7 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     "report": NUMBERS
     | {"noise", "regions", "runs", "geometry", "deformations", "data", "preparation"},
     "tasks": NUMBERS
-    | {"deformations", "noise", "regions", "geometry", "smoothing", "specs", "questions"}
+    | {"deformations", "noise", "regions", "geometry", "scoring", "smoothing", "specs", "questions"}
     | {"models", "data", "preparation", "training", "engines", "runs", "report", "progress"},
     "cli": BASE | {"data", "progress", "questions", "runs", "report", "tasks"},
     "__main__": {"cli"},

@@ -40,7 +40,14 @@ class TestReproducibility:
 
         def draw(size: int) -> Tensor:
             batches = noise_batches(
-                Gaussian(1.0), space, n, size, torch.device("cpu"), seed=4, index=2, stage=Stage(1)
+                Gaussian(1.0),
+                space,
+                n,
+                size,
+                torch.device("cpu"),
+                seed=4,
+                indices=[2],
+                stage=Stage(1),
             )
             rows = list(batches)
             assert all(len(batch) == size for batch in rows[:-1])
@@ -103,7 +110,7 @@ class TestReproducibility:
                     BLOCK,
                     torch.device("cpu"),
                     seed=0,
-                    index=0,
+                    indices=[0],
                     stage=Stage.ESTIMATE,
                 )
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -44,21 +44,25 @@ def noise_batches(
     device: torch.device,
     *,
     seed: int,
-    index: int,
+    indices: Sequence[int],
     stage: Stage,
 ) -> Iterator[torch.Tensor]:
-    """n draws of params: [at most batch_size, d], the same whatever the batch size.
+    """n draws of params for each picture, one picture after another: [at most batch_size, d].
 
-    Draws of a smaller n are the first of a larger one.
+    They are the same whatever the batch size and the other pictures. Draws of a smaller n are the
+    first of a larger one.
     """
     generator = torch.Generator(device)
     waiting: list[torch.Tensor] = []
-    for block in range(-(-n // BLOCK)):
-        generator.manual_seed(block_seed(seed, index, stage, block))
-        draws = law.sample(BLOCK, space, generator)[: n - block * BLOCK]
-        waiting = [torch.cat([*waiting, draws])] if waiting else [draws]
-        while waiting and len(waiting[0]) >= batch_size:
-            yield waiting[0][:batch_size]
-            waiting = [waiting[0][batch_size:]]
-    if waiting and len(waiting[0]):
-        yield waiting[0]
+    count = 0
+    for index in indices:
+        for block in range(-(-n // BLOCK)):
+            generator.manual_seed(block_seed(seed, index, stage, block))
+            waiting.append(law.sample(BLOCK, space, generator)[: n - block * BLOCK])
+            count += len(waiting[-1])
+            while count >= batch_size:
+                draws = torch.cat(waiting)
+                yield draws[:batch_size]
+                waiting, count = [draws[batch_size:]], count - batch_size
+    if count:
+        yield torch.cat(waiting)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from deformrs.certificate import Certificate, Counts
 from deformrs.checks import check_alpha, check_seed, check_whole
 from deformrs.deformations import Deformation
-from deformrs.errors import DeformRSError, InputError, ModelError
+from deformrs.errors import InputError, ModelError
 from deformrs.geometry import Padding, check_padding, check_pictures, size_of, warp
 from deformrs.noise import NoiseLaw
 from deformrs.randomness import Stage, noise_batches
+from deformrs.scoring import check_evaluating, scores_of, tally
 from deformrs.statistics import check_method, sign_test
 
 Watch = Callable[[int], None]
@@ -92,12 +93,37 @@ class SmoothedClassifier:
 
         Guarantee: the certificate is false with probability at most alpha.
         """
+        return self.certify_all(
+            [image], n, n0, alpha, seed, indices=[index], method=method, watch=watch
+        )[0]
+
+    def certify_all(
+        self,
+        images: Sequence[Tensor],
+        n: int = 100_000,
+        n0: int = 100,
+        alpha: float = 1e-3,
+        seed: int = 0,
+        *,
+        indices: Sequence[int],
+        method: str = "clopper_pearson",
+        watch: Watch | None = None,
+    ) -> list[Certificate]:
+        """The same for several pictures of one size, whose samples share batches.
+
+        A GPU is then busy where each picture has few samples.
+        """
         check_alpha(alpha)
         check_method(method)
-        selection = self.count(image, n0, Stage.SELECT, seed=seed, index=index, watch=watch)
-        estimation = self.count(image, n, Stage.ESTIMATE, seed=seed, index=index, watch=watch)
-        space = self.deformation.space(size_of(image))
-        return self.noise.certify(Counts(selection, estimation), space, float(alpha), method)
+        selections, estimations = (
+            self.count_all(images, samples, stage, seed=seed, indices=indices, watch=watch)
+            for samples, stage in ((n0, Stage.SELECT), (n, Stage.ESTIMATE))
+        )
+        space = self.deformation.space(size_of(images[0]))
+        return [
+            self.noise.certify(Counts(selection, estimation), space, float(alpha), method)
+            for selection, estimation in zip(selections, estimations, strict=True)
+        ]
 
     def predict(
         self,
@@ -121,7 +147,6 @@ class SmoothedClassifier:
         second, first = sorted(range(self.num_classes), key=lambda c: (counts[c], -c))[-2:]
         return first if sign_test(counts[first], counts[second]) <= alpha else None
 
-    @torch.inference_mode()
     def count(
         self,
         image: Tensor,
@@ -133,54 +158,82 @@ class SmoothedClassifier:
         shift: Sequence[float] | None = None,
         watch: Watch | None = None,
     ) -> tuple[int, ...]:
-        """How often the model answers each class over n deformations: K numbers.
+        """How often the model answers each class over n deformations: K numbers."""
+        return self.count_all(
+            [image], n, stage, seed=seed, indices=[index], shift=shift, watch=watch
+        )[0]
+
+    @torch.inference_mode()
+    def count_all(
+        self,
+        images: Sequence[Tensor],
+        n: int,
+        stage: Stage,
+        *,
+        seed: int = 0,
+        indices: Sequence[int],
+        shift: Sequence[float] | None = None,
+        watch: Watch | None = None,
+    ) -> list[tuple[int, ...]]:
+        """The same for each of several pictures of one size, whose samples share batches.
 
         The counts stay on the device until the end, and memory does not grow with n.
         """
-        check_pictures("image", image, rank=3)
         check_whole("n0" if stage == Stage.SELECT else "n", n, least=1)
         check_seed("seed", seed)
-        check_seed("index", index)
+        for index in indices:
+            check_seed("index", index)
         check_evaluating(self.model)
-        size = size_of(image)
+        pictures = self._stacked(images)
+        size = size_of(pictures)
         space = self.deformation.space(size)
         self.noise.check(space)
-        device = self.device_for(image)
-        image = image.detach().to(device)
+        device = pictures.device
         centre = torch.zeros(1, 1, device=device)
         if shift is not None:
             centre = torch.tensor(space.reduced(space.as_shift(shift)), device=device).float()
 
-        counts = torch.zeros(self.num_classes, dtype=torch.int64, device=device)
-        undefined = torch.zeros((), dtype=torch.bool, device=device)
         batches = noise_batches(
-            self.noise, space, n, self.batch_size, device, seed=seed, index=index, stage=stage
+            self.noise, space, n, self.batch_size, device, seed=seed, indices=indices, stage=stage
         )
-        for params in batches:
-            field = self.deformation.field(params + centre, size)
-            scores = self._scores(warp(image, field, self.padding))
-            best, answers = scores.max(dim=1)
-            undefined |= ~best.isfinite().all()  # the largest of a row with NaN is NaN
-            counts.scatter_add_(0, answers, torch.ones_like(answers))
-            if watch is not None:
-                watch(len(answers))
-        # The one look at the results: asking after every batch would make the device wait.
-        if undefined:
-            raise ModelError(
-                "a score of the model",
-                "NaN or infinite",
-                "must be a number",
-                "check the weights, the precision and the input range",
-            )
-        return tuple(counts.tolist())
 
-    @torch.inference_mode()
+        def deformed() -> Iterator[tuple[Tensor, Tensor]]:
+            done = 0
+            for params in batches:
+                field = self.deformation.field(params + centre, size)
+                # Draw number i of all belongs to picture i // n.
+                own = torch.arange(done, done + len(params), device=device) // n
+                of_each = pictures[0] if len(images) == 1 else pictures.index_select(0, own)
+                yield warp(of_each, field, self.padding), own
+                done += len(params)
+                if watch is not None:
+                    watch(len(params))
+
+        return tally(self._scores, deformed(), len(images), self.num_classes, device)
+
     def answer(self, image: Tensor) -> int:
         """What the model itself answers to the picture as it is. No guarantee comes with it."""
-        check_pictures("image", image, rank=3)
+        return self.answer_all([image])[0]
+
+    @torch.inference_mode()
+    def answer_all(self, images: Sequence[Tensor]) -> list[int]:
+        """The same for each of several pictures of one size."""
         check_evaluating(self.model)
-        device = self.device_for(image)
-        return int(self._scores(image.detach().to(device)[None]).argmax())
+        answers: list[int] = self._scores(self._stacked(images)).argmax(dim=1).tolist()
+        return answers
+
+    def _stacked(self, images: Sequence[Tensor]) -> Tensor:
+        """Pictures of one size, where they are sampled: [k, c, h, w]."""
+        for image in images:
+            check_pictures("image", image, rank=3)
+            if image.shape != images[0].shape or image.dtype != images[0].dtype:
+                raise InputError(
+                    "the images",
+                    f"of shapes {tuple(images[0].shape)} and {tuple(image.shape)}",
+                    "must agree in shape and type to share batches",
+                    "certify them one by one",
+                )
+        return torch.stack([image.detach() for image in images]).to(self.device_for(images[0]))
 
     def device_for(self, image: Tensor) -> torch.device:
         """Where that picture is sampled: the device asked for, the network's, or its own."""
@@ -200,64 +253,6 @@ class SmoothedClassifier:
                 "set num_classes to what the model returns, or wrap the model",
             )
         return scores
-
-
-def scores_of(model: Callable[[Tensor], Tensor], pictures: Tensor) -> Tensor:
-    """What the model answers to pictures: [n, k], or an error that says what went wrong."""
-    try:
-        scores: object = model(pictures)
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise _no_memory(pictures) from error
-    except (RuntimeError, TypeError, ValueError) as error:
-        if isinstance(error, DeformRSError):
-            raise
-        if "allocate memory" in str(error):  # what a CPU runs out of has no exception of its own
-            raise _no_memory(pictures) from error
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-        raise ModelError(
-            "the model's answer",
-            f"an error ({reason})",
-            f"must be scores for {pictures.dtype} pictures of shape {tuple(pictures.shape)} "
-            f"on {pictures.device}",
-            "give the image the precision, channels and size that the model wants",
-        ) from error
-    if not isinstance(scores, Tensor):
-        got = f"a {type(scores).__name__}"
-    elif scores.ndim != 2 or len(scores) != len(pictures) or not scores.is_floating_point():
-        got = f"{scores.dtype} of shape {tuple(scores.shape)}"
-    else:
-        return scores
-    raise ModelError(
-        "the model's output",
-        got,
-        f"must be floating-point scores of shape ({len(pictures)}, number of classes)",
-        "wrap the model so that it returns them",
-    )
-
-
-def _no_memory(pictures: Tensor) -> ModelError:
-    count, channels, height, width = pictures.shape
-    return ModelError(
-        "the memory of the device",
-        f"too small for {count} pictures of {channels} x {height} x {width} at once",
-        "must hold a batch",
-        "choose a smaller batch size, or resize the pictures",
-    )
-
-
-def check_evaluating(model: Callable[[Tensor], Tensor]) -> None:
-    """Raise for a module in training mode, also behind a bound method.
-
-    What a function does inside cannot be seen: there the caller must see to it.
-    """
-    module = getattr(model, "__self__", model)
-    if isinstance(module, nn.Module) and any(part.training for part in module.modules()):
-        raise ModelError(
-            "the model",
-            "in training mode",
-            "must be fixed: dropout and batch statistics would change it from sample to sample",
-            "call model.eval()",
-        )
 
 
 def _as_device(device: torch.device | str) -> torch.device:

@@ -16,7 +16,7 @@ from deformrs.errors import InputError, ModelError
 from deformrs.models import load_model, save_model
 from deformrs.models.loading import FORMS
 from deformrs.preparation import Preparation
-from deformrs.smoothing import check_evaluating
+from deformrs.scoring import check_evaluating
 
 FACTORY = """
 from small_files import tiny_net

@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Protocol
-
-import numpy as np
-import torch
-from torch import Tensor
 
 from deformrs.checks import check_alpha, check_seed, check_whole
 from deformrs.config import Config
-from deformrs.engines.identity import digest_of, identity_of
-from deformrs.errors import InputError, ModelError
-from deformrs.geometry import check_pictures, size_of
-from deformrs.preparation import Pixels
-from deformrs.randomness import Stage
+from deformrs.engines.groups import Group, groups_of, together_for
+from deformrs.engines.identity import identity_of
+from deformrs.engines.looking import Labelled, check_dataset, chosen, picture_of, source_of
+from deformrs.geometry import size_of
 from deformrs.runs import Result, Run
 from deformrs.smoothing import SmoothedClassifier, Watch
 from deformrs.statistics import check_method
-from deformrs.units import Size
-
-
-class Labelled(Protocol):
-    """Pictures [c, h, w] in [0, 1] with their labels: a list, or a `PictureSet`.
-
-    A set with a method `source(index)` gives them names in messages and records.
-    """
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> tuple[Tensor | Pixels, int]: ...
 
 
 def certify_dataset(
@@ -50,13 +32,15 @@ def certify_dataset(
     out: Path | str | None = None,
     about: Config | None = None,
     same_size: bool = False,
+    together: int | None = None,
     looked: Callable[[int], None] | None = None,
     watch: Watch | None = None,
 ) -> Iterator[Result]:
     """Certify every `skip`-th of the first `max` pictures; results come one by one, in order.
 
     All pictures and labels are looked at before the first is sampled (`looked` is told how many
-    were); with `same_size` they must agree in size. `watch` is told of every batch.
+    were); with `same_size` they must agree in size. `watch` is told of every batch. `together` is
+    how many pictures share their batches; None: as many as keep a GPU busy, and one on a CPU.
 
     With `out`, each result is on the disk before it is handed over, and a run that was stopped is
     taken up: what is done comes from the folder. `about` says what else reproduces the run; model,
@@ -82,19 +66,17 @@ def certify_dataset(
     check_seed("seed", seed)
     check_method(method)
     indices = chosen(len(pictures), skip, max)
-    first, _ = _picture(pictures, indices[0], classifier.num_classes)
+    first, _ = picture_of(pictures, indices[0], classifier.num_classes)
+    if together is None:
+        together = together_for(classifier, first, n)
+    check_whole("together", together, least=1)
     config: Config = identity_of(classifier, first)
     config |= {"n": n, "n0": n0, "seed": seed, "skip": skip}
+    config |= {"together": together} if together > 1 else {}
     config = _merged(config, about or {})
 
-    def certify(index: int, image: Tensor, label: int) -> Result:
-        certificate = classifier.certify(
-            image, n, n0, alpha, seed, index=index, method=method, watch=watch
-        )
-        plain = classifier.answer(image)
-        return Result(
-            index, label, certificate, plain, source_of(pictures, index), digest_of(image)
-        )
+    def certified(group: Group) -> list[Result]:
+        return group.certified(classifier, n, n0, alpha, seed, method, watch)
 
     def results() -> Iterator[Result]:
         opened = (
@@ -107,97 +89,37 @@ def certify_dataset(
             missing = [index for index in indices if index not in done]
             size = size_of(first) if same_size else None
             check_dataset(pictures, missing, classifier.num_classes, size=size, watch=looked)
+            groups = list(groups_of(indices, together))
             if missing and done:
-                _check_same_function(classifier, pictures, next(iter(done.values())), seed)
-            for index in indices:
-                image, label = _picture(pictures, index, classifier.num_classes)
-                if index in done:
-                    _check_unchanged(done[index], image, label)
-                    yield done[index]
-                    continue
+                known = next(group for group in groups if done.keys() & set(group))
+                _read(pictures, known, together, classifier).check_same(classifier, done, seed)
+            for places in groups:
+                group = _read(pictures, places, together, classifier)
+                group.check_unchanged(done)
                 began = time.perf_counter()
-                result = certify(index, image, label)
-                if run:
-                    run.add(result, seconds=time.perf_counter() - began)
-                yield result
+                if not done.keys() >= set(places):
+                    # All of it, also what is there: batches are then filled as they were.
+                    made = [result for result in certified(group) if result.index not in done]
+                    if run:
+                        seconds = (time.perf_counter() - began) / len(places)
+                        run.add_all(made, seconds=seconds)
+                    done |= {result.index: result for result in made}
+                yield from (done.pop(index) for index in places)
 
     return results()
 
 
-def chosen(total: int, skip: int = 1, max: int | None = None) -> range:
-    """The indices of every `skip`-th of the first `max` pictures."""
-    check_whole("skip", skip, least=1)
-    if max is not None:
-        check_whole("max", max, least=1)
-    if total < 1:
-        raise InputError("the data", "empty", "must have at least one picture", "add some")
-    return range(0, total if max is None else min(total, max), skip)
-
-
-def check_dataset(
-    pictures: Labelled,
-    indices: Iterable[int],
-    num_classes: int,
-    *,
-    size: Size | None = None,
-    watch: Callable[[int], None] | None = None,
-) -> None:
-    """Look at all pictures and labels before any time is spent on sampling.
-
-    With `size`, all pictures must have it. Raises one error that names every picture at fault,
-    five at most by name.
-    """
-    faults: list[InputError] = []
-    channels: int | None = None
-    for count, index in enumerate(indices, start=1):
-        try:
-            image, _ = _picture(pictures, index, num_classes)
-            channels = len(image) if channels is None else channels
-            if len(image) != channels:
-                raise InputError(
-                    source_of(pictures, index) or f"picture {index}",
-                    f"of {len(image)} channel(s)",
-                    f"must have {channels} like the first",
-                    "choose 3 channels (colour) or 1 (grey) for all, on the command line by "
-                    "--channels",
-                )
-            if size is not None and size_of(image) != size:
-                raise InputError(
-                    source_of(pictures, index) or f"picture {index}",
-                    f"of size {size_of(image)}",
-                    f"must be of {size} like the first: noise in pixels is one law for all",
-                    "resize and crop the pictures, or give the noise in half picture sides",
-                )
-        except InputError as error:
-            faults.append(error)
-        if watch is not None:
-            watch(count)
-    if len(faults) == 1:
-        raise faults[0]
-    if faults:
-        shown = "; ".join(f"{error.name} is {error.value}" for error in faults[:5])
-        more = f" and {len(faults) - 5} more" if len(faults) > 5 else ""
-        rules = {(error.rule, error.remedy) for error in faults}
-        rule, remedy = (
-            rules.pop()
-            if len(rules) == 1
-            else (
-                "must be readable pictures with labels of the model's classes",
-                "mend or remove them",
-            )
-        )
-        raise InputError(
-            f"the data, in {len(faults)} places,",
-            f"faulty ({shown}{more})",
-            rule,
-            f"{remedy}; nothing was sampled yet",
-        )
-
-
-def source_of(pictures: Labelled, index: int) -> str:
-    """Where a picture comes from, if its set can tell."""
-    source = getattr(pictures, "source", None)
-    return str(source(index)) if callable(source) else ""
+def _read(
+    pictures: Labelled, places: tuple[int, ...], together: int, classifier: SmoothedClassifier
+) -> Group:
+    read = [picture_of(pictures, index, classifier.num_classes) for index in places]
+    return Group(
+        places,
+        tuple(image for image, _ in read),
+        tuple(label for _, label in read),
+        tuple(source_of(pictures, index) for index in places),
+        together,
+    )
 
 
 def _merged(config: Config, about: Config) -> Config:
@@ -206,49 +128,3 @@ def _merged(config: Config, about: Config) -> Config:
     if isinstance(ours, dict) and isinstance(theirs, dict):
         about = about | {"model": theirs | ours}
     return config | about
-
-
-def _picture(pictures: Labelled, index: int, num_classes: int) -> tuple[Tensor, int]:
-    pixels, label = pictures[index]
-    named = source_of(pictures, index) or f"picture {index}"
-    image = pixels if isinstance(pixels, Tensor) else torch.from_numpy(pixels)
-    check_pictures(named, image, rank=3)
-    if not isinstance(label, int | np.integer | Tensor) or not 0 <= int(label) < num_classes:
-        raise InputError(
-            f"the label of {named}",
-            repr(label),
-            f"must lie in [0, {num_classes - 1}], the model's classes",
-            "use the labels that the model was trained with",
-        )
-    return image, int(label)
-
-
-def _check_same_function(
-    classifier: SmoothedClassifier, pictures: Labelled, result: Result, seed: int
-) -> None:
-    """Raise unless the model still gives the counts that a stored result began with.
-
-    Weights are compared by their digest; what a function does besides, or a file that it imports,
-    can only be tried.
-    """
-    image, label = _picture(pictures, result.index, classifier.num_classes)
-    _check_unchanged(result, image, label)
-    n0 = result.certificate.counts.n0
-    counts = classifier.count(image, n0, Stage.SELECT, seed=seed, index=result.index)
-    if counts != result.certificate.counts.selection or classifier.answer(image) != result.plain:
-        raise ModelError(
-            f"the answer to picture {result.index} ({result.source})",
-            "another than when the run was begun",
-            "must be the same: results of two functions must not be mixed",
-            "restore the model and the deformation, or begin another run",
-        )
-
-
-def _check_unchanged(result: Result, image: Tensor, label: int) -> None:
-    if result.pixels != digest_of(image) or result.label != label:
-        raise InputError(
-            f"picture {result.index} ({result.source})",
-            f"not the one certified, of size {size_of(image)} and label {label}",
-            "must stay as it was while a run goes on",
-            "restore it, or begin another run",
-        )

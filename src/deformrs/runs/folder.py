@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -80,6 +81,26 @@ class Run:
 
         The time it took is kept in a file of its own, or two equal runs could not be compared.
         """
+        self.add_all([result], seconds)
+
+    def add_all(self, results: Sequence[Result], seconds: float | None = None) -> None:
+        """The same for several at once; `seconds` is the time of each."""
+        for result in results:
+            self._check(result)
+        try:
+            for result in results:
+                self._file.write(_signed(to_record(result), self.config) + "\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:  # which file it was is not in the error of a write
+            raise OSError(error.errno, error.strerror, str(self.folder / CERTIFICATES)) from error
+        self.results += results
+        if seconds is not None:
+            with (self.folder / TIMES).open("a") as times:
+                times.writelines(f"{result.index}\t{seconds:.6f}\n" for result in results)
+
+    def _check(self, result: Result) -> None:
+        """Raise unless it was made as the run's configuration says."""
         c = result.certificate
         made: Config = {"noise": _law(c).to_config(), "alpha": c.alpha, "method": c.method}
         asked = {key: self.config[key] for key in made}
@@ -90,16 +111,6 @@ class Run:
                 "must be made as the run's configuration says",
                 "open another run for it",
             )
-        try:
-            self._file.write(_signed(to_record(result), self.config) + "\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except OSError as error:  # which file it was is not in the error of a write
-            raise OSError(error.errno, error.strerror, str(self.folder / CERTIFICATES)) from error
-        self.results.append(result)
-        if seconds is not None:
-            with (self.folder / TIMES).open("a") as times:
-                times.write(f"{result.index}\t{seconds:.6f}\n")
 
     def __enter__(self) -> Self:
         return self

@@ -65,7 +65,8 @@ def certify_job(
             nonlocal begun
             begun += samples
             rates.add(samples=samples)
-            advance(len(results) + begun / each, _joined(rates.words, tally.words))
+            done = min(len(results) + begun / each, len(indices))
+            advance(done, _joined(rates.words, tally.words))
 
         for result in certify_dataset(
             job.classifier,
@@ -84,8 +85,9 @@ def certify_job(
             watch=watch,
         ):
             results.append(result)
-            rates.add(pictures=1 if begun else 0)
-            begun = 0
+            if begun >= each:  # several may have been sampled together
+                begun -= each
+                rates.add(pictures=1)
             tally.add(result)
             advance(len(results), _joined(rates.words, tally.words))
     return results

@@ -19,7 +19,8 @@ from deformrs.models import LoadedModel, check_fixed
 from deformrs.runs import read_config
 from deformrs.runs.difference import difference
 from deformrs.runs.places import RELATIVE_TO, start_of
-from deformrs.smoothing import SmoothedClassifier, scores_of
+from deformrs.scoring import scores_of
+from deformrs.smoothing import SmoothedClassifier
 from deformrs.specs import parse_deformation, parse_noise, python_files
 from deformrs.tasks.options import (
     DataOptions,

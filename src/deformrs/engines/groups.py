@@ -1,0 +1,123 @@
+"""Pictures that share their batches: a GPU is busy even where each has few samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from deformrs.certificate import Certificate
+from deformrs.engines.identity import digest_of
+from deformrs.errors import InputError, ModelError
+from deformrs.geometry import size_of
+from deformrs.randomness import Stage
+from deformrs.runs import Result
+from deformrs.smoothing import SmoothedClassifier, Watch
+
+_BATCHES = 16
+"""That a group fills: its last one, which is not full, then costs little."""
+_MOST = 256
+
+
+def together_for(classifier: SmoothedClassifier, image: Tensor, n: int) -> int:
+    """How many pictures to put together: one on a CPU, which a single one keeps busy."""
+    if classifier.device_for(image).type != "cuda":
+        return 1
+    return max(1, min(_MOST, _BATCHES * classifier.batch_size // n))
+
+
+def groups_of(indices: Sequence[int], together: int) -> Iterator[tuple[int, ...]]:
+    """The indices in order, so many at a time."""
+    for start in range(0, len(indices), together):
+        yield tuple(indices[start : start + together])
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Pictures that are certified together, with their labels and where they come from.
+
+    Where a picture lies in which batch depends on its place among the chosen ones alone: a group
+    that is not full is filled up with its last picture. Pictures of different sizes go one by one.
+    """
+
+    indices: tuple[int, ...]
+    images: tuple[Tensor, ...]
+    labels: tuple[int, ...]
+    sources: tuple[str, ...]
+    together: int
+
+    def certified(
+        self,
+        classifier: SmoothedClassifier,
+        n: int,
+        n0: int,
+        alpha: float,
+        seed: int,
+        method: str,
+        watch: Watch | None,
+    ) -> list[Result]:
+        """Their results, in order."""
+        results: list[tuple[Certificate, int]] = []
+        for images, indices in self._parts():
+            certificates = classifier.certify_all(
+                images, n, n0, alpha, seed, indices=indices, method=method, watch=watch
+            )
+            results += zip(certificates, classifier.answer_all(images), strict=True)
+        return [
+            Result(index, label, certificate, plain, source, digest_of(image))
+            for index, image, label, source, (certificate, plain) in zip(
+                self.indices, self.images, self.labels, self.sources, results, strict=False
+            )
+        ]
+
+    def check_same(
+        self, classifier: SmoothedClassifier, done: Mapping[int, Result], seed: int
+    ) -> None:
+        """Raise unless the model still gives the counts that stored results began with.
+
+        Weights are compared by their digest; what a function does besides, or a file that it
+        imports, can only be tried.
+        """
+        self.check_unchanged(done)
+        n0 = next(done[index] for index in self.indices if index in done).certificate.counts.n0
+        counts: list[tuple[int, ...]] = []
+        answers: list[int] = []
+        for images, indices in self._parts():
+            counts += classifier.count_all(images, n0, Stage.SELECT, seed=seed, indices=indices)
+            answers += classifier.answer_all(images)
+        for index, found, answer in zip(self.indices, counts, answers, strict=False):
+            result = done.get(index)
+            if result is None:
+                continue
+            if found != result.certificate.counts.selection or answer != result.plain:
+                raise ModelError(
+                    f"the answer to picture {index} ({result.source})",
+                    "another than when the run was begun",
+                    "must be the same: results of two functions must not be mixed",
+                    "restore the model and the deformation, or begin another run",
+                )
+
+    def check_unchanged(self, done: Mapping[int, Result]) -> None:
+        """Raise if a picture or label is not the one that its stored result speaks of."""
+        for index, image, label in zip(self.indices, self.images, self.labels, strict=True):
+            result = done.get(index)
+            if result and (result.pixels != digest_of(image) or result.label != label):
+                raise InputError(
+                    f"picture {index} ({result.source})",
+                    f"not the one certified, of size {size_of(image)} and label {label}",
+                    "must stay as it was while a run goes on",
+                    "restore it, or begin another run",
+                )
+
+    def _parts(self) -> Iterator[tuple[list[Tensor], list[int]]]:
+        """What is sampled at once."""
+        if len({(image.shape, image.dtype) for image in self.images}) > 1:
+            for image, index in zip(self.images, self.indices, strict=True):
+                yield [image], [index]
+            return
+        lacking = self.together - len(self.images)
+        yield (
+            [*self.images, *(self.images[-1:] * lacking)],
+            [*self.indices, *(self.indices[-1:] * lacking)],
+        )

@@ -1,0 +1,96 @@
+"""What a model answers to pictures: scores, or an error that says what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from deformrs.errors import DeformRSError, ModelError
+
+
+def scores_of(model: Callable[[Tensor], Tensor], pictures: Tensor) -> Tensor:
+    """What the model answers to pictures: [n, k], or an error that says what went wrong."""
+    try:
+        scores: object = model(pictures)
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise _no_memory(pictures) from error
+    except (RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, DeformRSError):
+            raise
+        if "allocate memory" in str(error):  # what a CPU runs out of has no exception of its own
+            raise _no_memory(pictures) from error
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise ModelError(
+            "the model's answer",
+            f"an error ({reason})",
+            f"must be scores for {pictures.dtype} pictures of shape {tuple(pictures.shape)} "
+            f"on {pictures.device}",
+            "give the image the precision, channels and size that the model wants",
+        ) from error
+    if not isinstance(scores, Tensor):
+        got = f"a {type(scores).__name__}"
+    elif scores.ndim != 2 or len(scores) != len(pictures) or not scores.is_floating_point():
+        got = f"{scores.dtype} of shape {tuple(scores.shape)}"
+    else:
+        return scores
+    raise ModelError(
+        "the model's output",
+        got,
+        f"must be floating-point scores of shape ({len(pictures)}, number of classes)",
+        "wrap the model so that it returns them",
+    )
+
+
+def tally(
+    score: Callable[[Tensor], Tensor],
+    batches: Iterable[tuple[Tensor, Tensor]],
+    owners: int,
+    num_classes: int,
+    device: torch.device,
+) -> list[tuple[int, ...]]:
+    """How often each class is the answer, for each owner: batches are pictures and their owners.
+
+    The counts stay on the device until the end.
+    """
+    counts = torch.zeros(owners * num_classes, dtype=torch.int64, device=device)
+    undefined = torch.zeros((), dtype=torch.bool, device=device)
+    for pictures, own in batches:
+        best, answers = score(pictures).max(dim=1)
+        undefined |= ~best.isfinite().all()  # the largest of a row with NaN is NaN
+        counts.scatter_add_(0, own * num_classes + answers, torch.ones_like(answers))
+    # The one look at the results: asking after every batch would make the device wait.
+    if undefined:
+        raise ModelError(
+            "a score of the model",
+            "NaN or infinite",
+            "must be a number",
+            "check the weights, the precision and the input range",
+        )
+    return [tuple(row) for row in counts.view(owners, num_classes).tolist()]
+
+
+def _no_memory(pictures: Tensor) -> ModelError:
+    count, channels, height, width = pictures.shape
+    return ModelError(
+        "the memory of the device",
+        f"too small for {count} pictures of {channels} x {height} x {width} at once",
+        "must hold a batch",
+        "choose a smaller batch size, or resize the pictures",
+    )
+
+
+def check_evaluating(model: Callable[[Tensor], Tensor]) -> None:
+    """Raise for a module in training mode, also behind a bound method.
+
+    What a function does inside cannot be seen: there the caller must see to it.
+    """
+    module = getattr(model, "__self__", model)
+    if isinstance(module, nn.Module) and any(part.training for part in module.modules()):
+        raise ModelError(
+            "the model",
+            "in training mode",
+            "must be fixed: dropout and batch statistics would change it from sample to sample",
+            "call model.eval()",
+        )
