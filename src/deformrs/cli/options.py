@@ -83,9 +83,21 @@ def bundle(argument: str, kind: str, *options: Any) -> Callable[[Command], Comma
     return decorate
 
 
-def _needed(required: bool) -> dict[str, Any]:
+def needed(required: bool) -> dict[str, Any]:
     """Without a default where it must be given: even None would count as one."""
     return {"required": True} if required else {"default": ""}
+
+
+def preparation_options() -> list[Any]:
+    """How pictures are made ready for a network, and normalised."""
+    return [
+        click.option("--resize", type=int, help="Length of the shorter side.  [as the model says]"),
+        click.option("--crop", type=int, help="Side of the centre that is kept."),
+        click.option("--interpolation", type=Word("nearest", "bilinear", "bicubic", "lanczos")),
+        click.option("--channels", type=int, help="1 for grey, 3 for colour."),
+        click.option("--mean", type=Numbers(), help="Subtracted from each channel of [0, 1]."),
+        click.option("--std", type=Numbers(), help="What each channel is divided by then."),
+    ]
 
 
 def model_options(*, required: bool) -> Callable[[Command], Command]:
@@ -95,17 +107,12 @@ def model_options(*, required: bool) -> Callable[[Command], Command]:
         "options.ModelOptions",
         click.option(
             "--model",
-            **_needed(required),
+            **needed(required),
             help="A run folder, net.py:build, net.onnx, net.pt2, timm:NAME, torchvision:NAME or "
             "hf:NAME.",
         ),
         click.option("--weights", help="A .safetensors or .pth state dict for the network."),
-        click.option("--resize", type=int, help="Length of the shorter side.  [as the model says]"),
-        click.option("--crop", type=int, help="Side of the centre that is kept."),
-        click.option("--interpolation", type=Word("nearest", "bilinear", "bicubic", "lanczos")),
-        click.option("--channels", type=int, help="1 for grey, 3 for colour."),
-        click.option("--mean", type=Numbers(), help="Subtracted from each channel of [0, 1]."),
-        click.option("--std", type=Numbers(), help="What each channel is divided by then."),
+        *preparation_options(),
         click.option(
             "--precision",
             type=Word("float32", "bfloat16", "float16"),
@@ -127,7 +134,7 @@ def data_options(*, required: bool) -> Callable[[Command], Command]:
         "options.DataOptions",
         click.option(
             "--data",
-            **_needed(required),
+            **needed(required),
             help="digits, mnist, cifar10 (mnist:FOLDER where they lie), a folder of class folders, "
             "a folder with labels.csv, or pictures.npz.",
         ),
@@ -143,13 +150,13 @@ def smoothing_options(*, required: bool) -> Callable[[Command], Command]:
         "options.SmoothingOptions",
         click.option(
             "--deformation",
-            **_needed(required),
+            **needed(required),
             help="rotation, translation, scaling, shear, affine, dct:3, vector_field, your own "
             "lens.py:Lens, or several: rotation+scaling.",
         ),
         click.option(
             "--noise",
-            **_needed(required),
+            **needed(required),
             help="uniform:30deg, gaussian:4px, gaussian:0.1; one for each part of a composition: "
             "uniform:30deg+uniform:20%.",
         ),

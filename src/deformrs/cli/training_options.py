@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import click
 
-from deformrs.cli.options import Command, Numbers, Word, bundle
+from deformrs.cli.options import Command, Word, bundle, needed, preparation_options
 
 
 def start_options(*, required: bool) -> Callable[[Command], Command]:
@@ -16,18 +16,13 @@ def start_options(*, required: bool) -> Callable[[Command], Command]:
         "training_options.StartOptions",
         click.option(
             "--model",
-            **({"required": True} if required else {"default": ""}),
+            **needed(required),
             help="small_cnn, resnet18, resnet18:width=32 (small pictures), resnet50, timm:NAME, "
             "torchvision:NAME, net.py:build, or a run folder to go on from.",
         ),
         click.option("--weights", help="A .safetensors or .pth state dict to begin with."),
         click.option("--pretrained", is_flag=True, help="Begin with the published weights."),
-        click.option("--resize", type=int, help="Length of the shorter side.  [as the model says]"),
-        click.option("--crop", type=int, help="Side of what is cut out of it."),
-        click.option("--interpolation", type=Word("nearest", "bilinear", "bicubic", "lanczos")),
-        click.option("--channels", type=int, help="1 for grey, 3 for colour.  [as stored]"),
-        click.option("--mean", type=Numbers(), help="Of each channel.  [measured]"),
-        click.option("--std", type=Numbers(), help="Likewise, the deviation."),
+        *preparation_options(),
     )
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import torch
 
@@ -22,6 +22,32 @@ from deformrs.runs.places import located
 Options = TypeVar("Options")
 DownloadReport = Callable[[str, int, int | None], None]
 """Called with the name of a file, bytes so far and bytes in all."""
+
+
+class Prepared(Protocol):
+    """Options on how pictures are made ready. None: as the model expects."""
+
+    @property
+    def resize(self) -> int | None: ...
+
+    @property
+    def crop(self) -> int | None: ...
+
+    @property
+    def interpolation(self) -> Interpolation | None: ...
+
+    @property
+    def channels(self) -> int | None: ...
+
+
+def prepared(asked: Prepared, expected: Preparation) -> Preparation:
+    """What is expected, but for what was asked."""
+    return Preparation(
+        resize=expected.resize if asked.resize is None else asked.resize,
+        crop=expected.crop if asked.crop is None else (asked.crop, asked.crop),
+        interpolation=asked.interpolation or expected.interpolation,
+        channels=expected.channels if asked.channels is None else asked.channels,
+    )
 
 
 @dataclass(frozen=True)
@@ -61,16 +87,7 @@ class ModelOptions:
 
     def prepared(self, expected: Preparation | None) -> Preparation:
         """What the model expects, but for what was asked."""
-        preparation = expected or Preparation()
-        if self.resize is not None:
-            preparation = dataclasses.replace(preparation, resize=self.resize)
-        if self.crop is not None:
-            preparation = dataclasses.replace(preparation, crop=(self.crop, self.crop))
-        if self.interpolation is not None:
-            preparation = dataclasses.replace(preparation, interpolation=self.interpolation)
-        if self.channels is not None:
-            preparation = dataclasses.replace(preparation, channels=self.channels)
-        return preparation
+        return prepared(self, expected or Preparation())
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from typing import Literal
 
 from deformrs.checks import check_seed, check_whole
 from deformrs.models import Start, start_model
-from deformrs.preparation import Interpolation, Preparation
+from deformrs.preparation import Interpolation
+from deformrs.tasks.options import prepared
 from deformrs.training.recipes import Recipe, read_recipe
 from deformrs.training.splitting import check_share
 
@@ -38,22 +39,11 @@ class StartOptions:
             pretrained=self.pretrained,
             seed=seed,
         )
-        preparation = self._prepared(start.built.preparation)
+        preparation = prepared(self, start.built.preparation)
         built = dataclasses.replace(start.built, preparation=preparation)
         if self.mean is not None or self.std is not None:
             built = dataclasses.replace(built, mean=self.mean, std=self.std)
         return dataclasses.replace(start, built=built)
-
-    def _prepared(self, preparation: Preparation) -> Preparation:
-        if self.resize is not None:
-            preparation = dataclasses.replace(preparation, resize=self.resize)
-        if self.crop is not None:
-            preparation = dataclasses.replace(preparation, crop=(self.crop, self.crop))
-        if self.interpolation is not None:
-            preparation = dataclasses.replace(preparation, interpolation=self.interpolation)
-        if self.channels is not None:
-            preparation = dataclasses.replace(preparation, channels=self.channels)
-        return preparation
 
 
 @dataclass(frozen=True)
