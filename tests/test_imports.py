@@ -38,7 +38,8 @@ ALLOWED: dict[str, set[str]] = {
     "models": BASE | {"plugins", "preparation", "runs"},
     "data": BASE | {"preparation", "runs"},
     "engines": NUMBERS | {"geometry", "preparation", "randomness", "runs", "smoothing"},
-    "training": BASE | {"geometry", "deformations", "noise", "models", "preparation", "runs"},
+    "training": BASE
+    | {"geometry", "deformations", "noise", "models", "preparation", "runs", "scoring"},
     "testing": BASE | {"geometry", "deformations"},
     "progress": set(),
     "report": NUMBERS

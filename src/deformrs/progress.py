@@ -40,15 +40,18 @@ def step(console: Console, title: str, total: int) -> Iterator[Advance]:
     if not console.is_terminal:
         last, began = "", time.monotonic()
         printed = began
+        first: float | None = None  # what an earlier go has done says nothing about speed
 
         def remember(done: float, words: str) -> None:
-            nonlocal last, printed
-            last = f"{title}: {int(done)}/{total} {words}".strip()
+            nonlocal last, printed, first, began
             now = time.monotonic()
+            if first is None:
+                first, began = done, now
+            last = f"{title}: {int(done)}/{total} {words}".strip()
             if now - printed > SECONDS_BETWEEN_LINES:
                 printed = now
-                left = f", {(total - done) * (now - began) / done:.0f} s left" if done else ""
-                _plain(console, last + left)
+                speed = (done - first) / (now - began) if now > began else 0.0
+                _plain(console, last + (f", {(total - done) / speed:.0f} s left" if speed else ""))
 
         yield remember
         _plain(console, last or title)

@@ -18,8 +18,9 @@ from safetensors.torch import load_file, save_file
 import torchvision_ops
 from commands import ENVIRONMENT, command, deformrs, fails
 from deformrs.errors import InputError, ModelError
-from deformrs.models import ResNet50, SmallCNN, load_model
-from deformrs.runs import load_run
+from deformrs.models import ResNet50, SmallCNN, load_model, save_model
+from deformrs.preparation import Preparation
+from deformrs.runs import load_run, read_config
 from inside import run_inside
 
 SIDE = 16
@@ -247,7 +248,7 @@ def test_tensorboard_shows_the_curves(data: Path, tmp_path: Path) -> None:
 
 def test_a_loss_that_diverges_stops_with_a_clear_message(data: Path, tmp_path: Path) -> None:
     options = [*QUICK, "--learning-rate", "1e30", "--epochs", "40"]
-    with pytest.raises(ModelError, match=r"epoch \d+ is .*lower the learning rate.*kept"):
+    with pytest.raises(ModelError, match=r"epoch \d+ is .*lower learning rate, in another folder"):
         run_inside("train", "--data", data, *options, "--out", tmp_path / "run")
     assert not (tmp_path / "run" / "model.json").exists()
 
@@ -261,21 +262,15 @@ def test_a_network_of_ones_own(data: Path, tmp_path: Path) -> None:
     model = f"{tmp_path / 'net.py'}:build"
     options: list[str | Path] = [*QUICK, "--model", model, "--out", tmp_path / "run"]
     run_inside("train", "--data", data, *options)
-    with pytest.raises(InputError, match=r"--model .*net\.py:build --weights"):
+    with pytest.raises(InputError, match="name the file yourself: ") as refusal:
         run_inside("certify", "--model", tmp_path / "run")
-    weights_file = str(tmp_path / "run" / "model.safetensors")
-    rest: list[str | Path] = [
-        "--data",
-        data,
-        *SMOOTHING,
-        "--n",
-        "20",
-        "--max",
-        "2",
-        "--out",
-        tmp_path / "run",
-    ]
-    run_inside("certify", "--model", model, "--weights", weights_file, "--channels", "1", *rest)
+    named = refusal.value.remedy.partition(": ")[2].split(" ")
+    assert named == ["--model", model, "--weights", str(tmp_path / "run" / "model.safetensors")]
+    said = run_inside("certify", *named, "--n", "20", "--max", "2")
+    assert "uniform noise of scale 54°" in said
+    config = read_config(tmp_path / "run")
+    assert config["data"]["class_names"] == ["left", "right"]  # type: ignore[index,call-overload]
+    assert config["data"]["split"] == "test"  # type: ignore[index,call-overload]
 
 
 def test_bad_pictures_are_named(data: Path, tmp_path: Path) -> None:
@@ -307,7 +302,7 @@ def test_bad_pictures_are_named(data: Path, tmp_path: Path) -> None:
         "sizes": r"left/9\.png.*17.*--resize",
         "colour": r"left/9\.png.*channel.*--channels",
         "damaged": r"left/9\.png.*whole picture",
-        "labels": "pictures without labels",
+        "labels": "without labels for its 40 pictures",
     }.items():
         with pytest.raises(InputError, match=message):
             training_on(change)
@@ -356,3 +351,152 @@ def test_a_folder_of_another_kind_is_left_alone(data: Path, tmp_path: Path) -> N
     with pytest.raises(InputError, match="holds another run or model already"):
         run_inside("train", "--data", data, *QUICK, "--out", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_other_normalisation_is_another_training(data: Path, tmp_path: Path) -> None:
+    options = [*QUICK, "--model", "resnet18:width=2"]
+    given = [*options, "--mean", "0.13066047", "--std", "0.5"]
+    run_inside("train", "--data", data, *given, "--out", tmp_path / "run")
+    assert load_model(str(tmp_path / "run")).about["mean"] == [0.13066047]
+    given = [*options, "--mean", "0.1", "--std", "0.5"]
+    with pytest.raises(InputError, match="mean"):
+        run_inside("train", "--data", data, *given, "--out", tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--hold-out", "0.25"], "hold_out"),
+        (["--precision", "bfloat16"], "precision"),
+        (["--padding", "border"], "padding"),
+        (["--augment", "flip"], "augmentation"),
+        (["--tilt", "0.5"], "tilt"),
+        (["--resize", "20"], "resize"),
+        (["--weights", "other"], "model"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_what_changes_the_weights_binds(
+    data: Path, tmp_path: Path, options: list[str], named: str
+) -> None:
+    run_inside("train", "--data", data, *QUICK, "--out", tmp_path / "run")
+    if options[1] == "other":
+        save_file(SmallCNN(num_classes=2, width=4, seed=3).state_dict(), tmp_path / "w.safetensors")
+        options = ["--weights", str(tmp_path / "w.safetensors")]
+    with pytest.raises(InputError, match=f"another one .*{named}"):
+        run_inside("train", "--data", data, *QUICK, *options, "--out", tmp_path / "run")
+
+
+def test_a_family_of_ones_own_binds_by_its_content(data: Path, tmp_path: Path) -> None:
+    text = Path(__file__).parents[2].joinpath("docs/adding_a_deformation.md").read_text()
+    code = text.split("```python\n")[1].split("```")[0]
+    (tmp_path / "glass.py").write_text(code.replace("Lens", "Glass").replace('"lens"', '"glass"'))
+    own = [*QUICK, "--deformation", f"{tmp_path / 'glass.py'}:Glass", "--noise", "gaussian:0.1"]
+    run_inside("train", "--data", data, *own, "--out", tmp_path / "run")
+    with (tmp_path / "glass.py").open("a") as file:
+        file.write("# changed\n")
+    with pytest.raises(InputError, match=r"plugins"):
+        run_inside("train", "--data", data, *own, "--out", tmp_path / "run")
+
+
+def test_noise_in_pixels_is_that_of_the_picture_which_is_certified(
+    data: Path, tmp_path: Path
+) -> None:
+    """Of a frame of 24 pixels 12 are cut out: one of them is a sixth of half a side."""
+    options = [*QUICK, "--resize", "24", "--crop", "12"]
+    options += ["--deformation", "translation", "--noise", "gaussian:3px"]
+    printed = run_inside("train", "--data", data, *options, "--out", tmp_path / "run")
+    assert "augmentation crop:0" in printed
+    trained = json.loads((tmp_path / "run" / "training.json").read_text())
+    assert trained["noise"]["scale"] == pytest.approx(3 / 6)
+    assert trained["data"]["preparation"]["crop"] == [24, 24]
+    run_inside("certify", "--model", tmp_path / "run", "--n", "20", "--max", "1")
+    certified = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert certified["noise"] == trained["noise"]
+    assert certified["data"]["preparation"]["crop"] == [12, 12]
+
+
+def test_held_out_pictures_are_others_and_choose_the_best(data: Path, tmp_path: Path) -> None:
+    """Labels of the held-out pictures are turned round: a network that learns is wrong on them."""
+    images, labels = [], []
+    for path in sorted((data / "train").rglob("*.png")):
+        images.append(np.asarray(Image.open(path))[None])
+        labels.append(int(path.parent.name == "right"))
+    from deformrs.training.splitting import split
+
+    _, unseen = split(labels, 0.25, 0)
+    turned = [1 - label if place in unseen else label for place, label in enumerate(labels)]
+    # The split is stratified by the labels it sees: give both classes as many as before.
+    _, again = split(turned, 0.25, 0)
+    np.savez(tmp_path / "turned.npz", images=np.stack(images), labels=np.array(turned))
+    options: list[str | Path] = [*PLAIN, "--epochs", "12", "--hold-out", "0.25"]
+    options += ["--out", tmp_path / "run"]
+    run_inside("train", "--data", tmp_path / "turned.npz", *options)
+    lines = (tmp_path / "run" / "epochs.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    best = max(record["held_out_accuracy"] for record in records)
+    if set(again.tolist()) == set(unseen.tolist()):
+        assert records[-1]["held_out_accuracy"] < 0.3 < 0.9 < records[-1]["accuracy"]
+        assert best > records[-1]["held_out_accuracy"]
+        assert not torch.equal(weights(tmp_path / "run" / "best"), weights(tmp_path / "run"))
+
+
+def test_a_network_keeps_the_order_of_its_classes(data: Path, tmp_path: Path) -> None:
+    run_inside("train", "--data", data, *PLAIN, "--epochs", "12", "--out", tmp_path / "first")
+    about = json.loads((tmp_path / "first" / "model.json").read_text())
+    state = load_file(tmp_path / "first" / "model.safetensors")
+    for name in ("head.weight", "head.bias"):
+        state[name] = state[name].flip(0)
+    other = tmp_path / "other"
+    module = SmallCNN(num_classes=2, width=4)
+    module.load_state_dict(state)
+    save_model(
+        other, module, Preparation.from_config(about["preparation"]), class_names=("right", "left")
+    )
+    options = [*QUICK, "--model", str(other), "--learning-rate", "1e-9"]
+    run_inside("train", "--data", data, *options, "--out", tmp_path / "second")
+    record = json.loads((tmp_path / "second" / "epochs.jsonl").read_text().splitlines()[0])
+    assert record["accuracy"] > 0.8
+    assert load_model(str(tmp_path / "second")).class_names == ("right", "left")
+
+
+def test_an_interrupted_training_keeps_what_it_did(tmp_path: Path) -> None:
+    options: list[str | Path] = ["--data", "digits", "--model", "small_cnn:width=8", *SMOOTHING]
+    options += ["--device", "cpu", "--epochs", "500", "--out", tmp_path / "run"]
+    with subprocess.Popen(
+        command("train", *options),
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        epochs = tmp_path / "run" / "epochs.jsonl"
+        while not epochs.exists() or not epochs.read_text():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+    assert process.returncode == 130
+    assert "what was done is kept" in said
+    assert json.loads((tmp_path / "run/checkpoints/state.json").read_text())["step"] > 31
+
+
+def test_a_small_data_set_gets_small_batches(data: Path, tmp_path: Path) -> None:
+    printed = run_inside("train", "--data", data, *PLAIN, "--epochs", "1", "--out", tmp_path / "a")
+    assert "of 1 steps with 32 pictures, learning rate 0.1;" in printed
+    assert "2 classes: left, right" in printed
+
+
+def test_strange_labels_are_refused(tmp_path: Path) -> None:
+    images = np.zeros((4, 1, 8, 8), np.uint8)
+    np.savez(tmp_path / "far.npz", images=images, labels=np.array([0, 1, 2, 2024051201]))
+    with pytest.raises(InputError, match="largest label is 2024051201"):
+        run_inside("train", "--data", tmp_path / "far.npz", *QUICK, "--out", tmp_path / "run")
+
+
+def test_what_lies_beside_the_splits_is_no_class(data: Path, tmp_path: Path) -> None:
+    shutil.copytree(data, tmp_path / "more")
+    (tmp_path / "more" / "annotations").mkdir()
+    with pytest.raises(InputError, match="annotations"):
+        run_inside("train", "--data", tmp_path / "more", *QUICK, "--out", tmp_path / "run")

@@ -175,7 +175,7 @@ def test_folders_without_labels(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="lost.png is beside the class folders"):
         load(tmp_path)
     write_picture(tmp_path / "flat" / "x.png")
-    with pytest.raises(InputError, match="1 pictures without labels.*labels.csv"):
+    with pytest.raises(InputError, match="without labels for its 1 picture; .*labels.csv"):
         load(tmp_path / "flat")
     write_picture(tmp_path / "official" / "ILSVRC2012_val_00000001.JPEG")
     with pytest.raises(InputError, match="ImageNet's validation pictures.*n01440764.*labels.csv"):

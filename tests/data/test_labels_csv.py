@@ -51,6 +51,35 @@ def test_names_of_classes(tmp_path: Path) -> None:
     assert load(folder).name != "imagenet"  # the classes are ImageNet's, the pictures need not be
 
 
+def test_words_of_ones_own_are_classes_to_train(tmp_path: Path) -> None:
+    text = "file,label\na.png,dog\nb.png,cat\n"
+    folder = listed_folder(tmp_path, text)
+    found = load_data(folder, split="train")
+    assert (found.labels, found.class_names) == ((1, 0), ("cat", "dog"))
+    assert found.about["labels"] == "labels.csv: its words in sorted order"
+    for split in ("train", "test"):
+        again = load_data(folder, split=split, class_names=found.class_names, num_classes=2)
+        assert (again.labels, again.class_names) == (found.labels, found.class_names)
+        assert again.about["sha256"] == found.about["sha256"]
+    listed_folder(tmp_path, text.replace("dog", "tench"))
+    assert load_data(folder, split="train").class_names == ("cat", "tench")
+    with pytest.raises(InputError, match="the label on line 3 of labels.csv is 'cat'"):
+        load_data(folder, split="test")
+    with pytest.raises(InputError, match="the label on line 2 of labels.csv is 'tench'"):
+        load_data(folder, split="train", num_classes=2)
+    for word in ("", "3", "n01440764"):
+        listed_folder(tmp_path, text.replace("dog", word))
+        with pytest.raises(InputError, match="the label on line . of labels.csv is"):
+            load_data(folder, split="train")
+
+
+def test_words_of_ones_own_are_no_imagenet_whatever_the_files_are_called(tmp_path: Path) -> None:
+    files = ("ILSVRC2012_val_00000001.JPEG", "ILSVRC2012_val_00000002.JPEG")
+    text = f"file,label\n{files[0]},dog\n{files[1]},cat\n"
+    found = load_data(listed_folder(tmp_path / "mine", text, files), split="train")
+    assert (found.name, found.class_names) == ("mine", ("cat", "dog"))
+
+
 def test_official_file_names_make_it_imagenet(tmp_path: Path) -> None:
     files = ("ILSVRC2012_val_00000001.JPEG", "ILSVRC2012_val_00000002.JPEG")
     text = f"file,label\n{files[0]},65\n{files[1]},970\n"
@@ -68,7 +97,7 @@ def test_official_file_names_make_it_imagenet(tmp_path: Path) -> None:
         ("a.png,0\nb.png,1\n", "line 1 of .* is 'a.png,0'; it must be the header"),
         ("file;label\na.png;0\n", "line 1 of .* is 'file;label'"),
         ("file,label\n", "labels.csv is empty"),
-        ("file,label\na.png,0\nb.png\n", "line 3 of labels.csv is of 1 values"),
+        ("file,label\na.png,0\nb.png\n", "line 3 of labels.csv is of 1 value;"),
         ("file,label\na.png,0,x\n", "line 2 of labels.csv is of 3 values"),
         ("file,label\na.png,0\nb.png,1\na.png,0\n", "line 4 .* but is on line 2 too"),
         ("file,label\na.png,0\n./a.png,0\n", "line 3 .* but is on line 2 too"),

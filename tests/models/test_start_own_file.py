@@ -115,19 +115,68 @@ def test_a_folder_never_makes_a_file_run(tmp_path: Path, file: Path) -> None:
     save_model(folder, net, said, mean=(0.5,), std=(0.25,), described=described)
     ran = tmp_path / "ran"
     file.write_text(NETWORK + f"import os; os.mkdir({str(ran)!r})\n")
-    options = (
-        f"--model {file}:build --weights {folder / 'model.safetensors'} --resize 20 --crop 16 "
-        "--interpolation bicubic --channels 3 --mean 0.5 --std 0.25"
-    )
+    options = f"--model {file}:build --weights {folder / 'model.safetensors'}"
     for ask in (load_model, lambda source: start_model(source, 5, 3)):
         with pytest.raises(InputError) as caught:
             ask(str(folder))
         assert str(caught.value).endswith("name the file yourself: " + options)
     assert not ran.exists()
     weights = folder / "model.safetensors"
-    loaded = load_model(f"{file}:build", weights=weights, mean=(0.5,), std=(0.25,))
+    loaded = load_model(f"{file}:build", weights=weights)
     same(loaded, net, some_pictures(), (some_pictures() - 0.5) / 0.25)
+    assert loaded.preparation == said
     assert ran.exists()
+
+
+def saved(folder: Path, file: Path) -> Path:
+    """The weights of a run of `described`, trained with settings that are not the function's."""
+    start = start_model(f"{file}:described", 5, 3, seed=1)
+    named = tuple("vwxyz")
+    described = (start.network, start.arguments)
+    said = Preparation(18, (12, 12), "bicubic", 3)
+    save_model(
+        folder, start.built.module, said, named, mean=(0.1,), std=(0.2,), described=described
+    )
+    return folder / "model.safetensors"
+
+
+def test_the_folder_of_the_weights_says_what_they_want(tmp_path: Path, file: Path) -> None:
+    weights = saved(tmp_path / "run", file)
+    loaded = load_model(f"{file}:described", weights=weights)
+    assert loaded.preparation == Preparation(18, (12, 12), "bicubic", 3)
+    assert loaded.class_names == tuple("vwxyz")
+    assert (loaded.about["mean"], loaded.about["std"]) == ([0.1], [0.2])
+    names = {"mymodel.py", "model.safetensors", "model.json"}
+    assert loaded.about["files"].keys() == names  # type: ignore[union-attr]
+    given = Preparation(crop=(10, 10))
+    other = load_model(
+        f"{file}:described", weights=weights, preparation=given, mean=(0.3,), std=(0.4,)
+    )
+    assert other.preparation == Preparation(18, (10, 10), "bicubic", 3)
+    assert (other.about["mean"], other.about["std"]) == ([0.3], [0.4])
+    start = start_model(f"{file}:described", 5, 3, weights=weights)
+    assert (start.built.mean, start.built.preparation) == ((0.1,), loaded.preparation)
+
+
+def test_other_weights_speak_for_themselves(tmp_path: Path, file: Path) -> None:
+    weights = saved(tmp_path / "run", file)
+    copied = weights.rename(tmp_path / "run" / "copy.safetensors")
+    own = Preparation(20, (16, 16), channels=3)
+    assert load_model(f"{file}:described", weights=copied).preparation == own
+    copied.rename(weights)
+    about = weights.with_name("model.json")
+    about.write_text(json.dumps({"format": "of something else"}))
+    assert load_model(f"{file}:described", weights=weights).preparation == own
+    about.write_text("{")
+    with pytest.raises(InputError, match=r"model\.json is damaged"):
+        load_model(f"{file}:described", weights=weights)
+
+
+def test_weights_that_were_replaced_are_refused(tmp_path: Path, file: Path) -> None:
+    weights = saved(tmp_path / "run", file)
+    save_file(tiny_net(seed=5).state_dict(), weights)
+    with pytest.raises(InputError, match=r"not the weights that model\.json speaks of"):
+        load_model(f"{file}:described", weights=weights)
 
 
 def test_tensors_that_share_memory_are_saved(tmp_path: Path, file: Path) -> None:

@@ -77,6 +77,12 @@ def test_names_tell_runs_apart(tmp_path: Path) -> None:
         make_groups([runs[0], stored(tmp_path / "y" / ".." / "x" / "a")])
 
 
+def test_the_best_epoch_is_called_by_its_training_too(tmp_path: Path) -> None:
+    runs = [stored(tmp_path / "p2"), stored(tmp_path / "p2" / "best"), stored(tmp_path / "p3")]
+    (group,) = make_groups(runs)
+    assert [member.name for member in group.members] == ["p2", "p2/best", "p3"]
+
+
 def test_names_of_files_that_are_the_same_get_numbers(tmp_path: Path) -> None:
     runs = [
         stored(tmp_path / k, data=data) for k, data in (("1", "a b"), ("2", "a-b"), ("3", "a_b"))

@@ -9,7 +9,7 @@ import pytest
 from deformrs.config import Config
 from deformrs.errors import InputError
 from deformrs.preparation import Preparation
-from deformrs.runs.places import RELATIVE_TO, located, start_of
+from deformrs.runs.places import RELATIVE_TO, located, located_code, start_of
 from deformrs.tasks.options import ModelOptions, SmoothingOptions, chosen_device, options_of
 
 FACTORY = """
@@ -76,6 +76,20 @@ def test_files_are_found_from_where_the_run_lies(
     start.rename(tmp_path / "moved")
     found = located(text, Path("../moved/runs/a"), options)
     assert found == text.replace("photos", "../moved/photos")
+
+
+def test_names_are_no_paths_even_where_folders_are_called_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("digits", "rotation", "runs"):
+        (tmp_path / "start" / name).mkdir(parents=True)
+    (tmp_path / "start" / "lens.py").write_text("")
+    (tmp_path / "else").mkdir()
+    monkeypatch.chdir(tmp_path / "else")
+    options: Config = {RELATIVE_TO: ".."}
+    assert located("digits", Path("../start/runs"), options) == "digits"
+    found = located_code("rotation+lens.py:Lens", Path("../start/runs"), options)
+    assert found == "rotation+../start/lens.py:Lens"
 
 
 @pytest.mark.parametrize("text", ["timm:resnet18", "digits", "/nowhere/at/all", "rotation"])

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from few_digits import FILE, NARROW, OPTIONS, content, few_digits, sweep_file
-from inside import inside
 
 from deformrs.rounding import percent_down
 from deformrs.runs import load_run, read_config
+from inside import inside
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +100,16 @@ def test_other_options_do_not_pass_for_done() -> None:
     assert "done already" in inside("sweep", "some.toml")[0], "another machine changes nothing"
 
 
+def test_a_recipe_that_was_edited_does_not_pass_for_done() -> None:
+    Path("mine.toml").write_text("epochs = 1\nbatch_size = 8\nlearning_rate = 0.1\n")
+    sweep_file(FILE.replace("epochs = 1", 'recipe = "mine.toml"'))
+    inside("sweep", "some.toml")
+    assert "done already" in inside("sweep", "some.toml")[0]
+    Path("mine.toml").write_text("epochs = 2\nbatch_size = 8\nlearning_rate = 0.1\n")
+    assert "with other options" in inside("sweep", "some.toml", "--list")[0]
+    assert "cannot go on with other settings" in inside("sweep", "some.toml", code=1)[1]
+
+
 def test_what_was_cut_short_goes_on() -> None:
     sweep_file(FILE)
     inside("sweep", "some.toml")
@@ -121,6 +131,31 @@ def test_what_was_cut_short_goes_on() -> None:
     assert inside("sweep", "some.toml", "--list")[0].endswith("  trained\n")
     inside("sweep", "some.toml")
     assert content(run)[str(certificates)] == before[str(certificates)]
+
+
+def test_a_network_of_ones_own_and_the_report_of_all() -> None:
+    Path("net.py").write_text(
+        "from torch import nn\n"
+        "def build():\n"
+        "    return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(49, 10))\n"
+    )
+    sweep_file(FILE.replace('"small_cnn"', '"net.py:build"\nmean = [0.2]\nstd = [0.3]') + NARROW)
+    said, errors = inside("sweep", "some.toml")
+    assert errors == ""
+    assert "average radius" in said
+    model = read_config(Path("runs/wide"))["model"]
+    assert model["mean"] == [0.2]  # type: ignore[index,call-overload]
+    assert "done already" in inside("sweep", "some.toml")[0]
+    Path("runs/notes").mkdir()
+    Path("runs/notes/config.json").write_text("{}")
+    written, _ = inside("report", "runs")
+    assert "runs/report/report.md" in written
+    text = Path("runs/report/report.md").read_text()
+    assert text.index("narrow") < text.index("wide")
+    _, errors = inside("report", "runs/notes/..", "runs/wide", code=1)
+    assert "must be different ones" in errors
+    _, errors = inside("report", "runs/report", code=1)
+    assert "the run folder is runs/report; it must hold a config.json" in errors
 
 
 def test_a_file_runs_on_any_machine() -> None:

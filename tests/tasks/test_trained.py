@@ -6,18 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from inside import inside
+from made_training import QUICK, trained
 from PIL import Image
 
-from deformrs.config import Config
 from deformrs.errors import InputError
-from deformrs.models import SmallCNN, save_model
-from deformrs.preparation import Preparation
 from deformrs.runs import load_run, read_config
 from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
 from deformrs.tasks.trained import certification, find_trained
+from inside import inside
 
-QUICK = ("--n", "40", "--n0", "20", "--max", "2", "--device", "cpu")
 NOTHING = SmoothingOptions("", "")
 LENS = """
 from dataclasses import dataclass
@@ -32,30 +29,6 @@ class Lens(Deformation):
     def displacement(self, params, points, size):
         return params[:, :, None, None] * points
 """
-
-
-def trained(
-    folder: Path, split: str | None = "train", *, finished: bool = True, **options: str | None
-) -> Path:
-    """A folder as `deformrs train`, started one folder above it, leaves it behind."""
-    given: Config = {
-        "model": "small_cnn",
-        "data": "digits",
-        "data_root": None,
-        "split": "train",
-        "deformation": "rotation",
-        "noise": "uniform:40deg",
-        "padding": "border",
-        "relative_to": "..",
-    }
-    folder.mkdir()
-    given.update(options)
-    about: Config = {"command": "train", "options": given, "data": {"split": split}}
-    (folder / "training.json").write_text(json.dumps(about))
-    if finished:
-        for place, seed in ((folder, 1), (folder / "best", 2)):
-            save_model(place, SmallCNN(width=4, seed=seed).eval(), Preparation(channels=1))
-    return folder
 
 
 def asked(folder: Path) -> dict[str, object]:
@@ -159,7 +132,7 @@ def test_a_training_that_goes_on(place: str) -> None:
 
 @pytest.mark.parametrize("note", [None, '{"epochs": 2, "seed": 0}\n'])
 def test_other_folders_need_their_options(network: Path, note: str | None) -> None:
-    """The quickstart's note has the name of a training, but says nothing of data or noise."""
+    """A note that something else wrote says nothing of data or noise."""
     if note is not None:
         (network / "training.json").write_text(note)
     model = ModelOptions(str(network))
@@ -196,6 +169,27 @@ def test_a_damaged_note(network: Path, text: str) -> None:
 @pytest.mark.parametrize("model", ["", "timm:resnet18", "net.py:build", "nowhere", "."])
 def test_what_is_no_folder_of_training(model: str) -> None:
     assert find_trained(model) is None
+
+
+@pytest.mark.parametrize("model", ["runs/firts", "tmm:resnet18", "net.safetensors"])
+def test_a_model_that_is_mistyped_is_named_first(model: str) -> None:
+    with pytest.raises(InputError, match=f"the model is {model!r}; it must be one of a run folder"):
+        certification(ModelOptions(model), DataOptions(""), NOTHING, None, padding_given=False)
+
+
+def test_the_weights_of_a_network_of_ones_own_lead_to_its_training() -> None:
+    trained(Path("run"))
+    for place in (Path("run"), Path("run/best")):
+        about = json.loads((place / "model.json").read_text())
+        (place / "model.json").write_text(json.dumps(about | {"network": "net.py:build"}))
+        model = ModelOptions("net.py:build", str(place / "model.safetensors"))
+        found = certification(model, DataOptions(""), NOTHING, None, padding_given=False)
+        assert found.data == DataOptions("digits", "test")
+        assert found.smoothing == SmoothingOptions("rotation", "uniform:40deg", "border")
+        assert found.out == place
+    assert find_trained("net.py:build", "run/other.safetensors") is None
+    assert find_trained("net.py:build", "nowhere/model.safetensors") is None
+    assert find_trained("timm:resnet18", "run/model.safetensors") is None
 
 
 def test_predict_and_gallery_take_it_too() -> None:

@@ -77,6 +77,18 @@ class Slow:
         return torch.full((1, self._side, self._side), index % 256 / 255), self.labels[index]
 
 
+class Elsewhere(Slow):
+    """Slow pictures that are white where another process than the set's maker reads them."""
+
+    def __init__(self, count: int, seconds: float, side: int) -> None:
+        super().__init__(count, seconds, side)
+        self._maker = os.getpid()
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        _, label = super().__getitem__(index)
+        return torch.full((1, self._side, self._side), float(os.getpid() != self._maker)), label
+
+
 class OneThread(Slow):
     """Its pictures show how many threads torch uses where they are read."""
 

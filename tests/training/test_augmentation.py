@@ -89,7 +89,20 @@ def test_the_centre_is_what_preparation_keeps() -> None:
     assert torch.equal(Augmentation().centre(pictures), pictures)
 
 
-@pytest.mark.parametrize("text", ["none", "flip", "crop:4+flip", "crop:2", "flip+zoom:0.25"])
+def test_without_a_crop_it_is_the_middle() -> None:
+    pictures, generator = some((8, 10))
+    still = Augmentation(size=(4, 4))
+    assert torch.equal(still.apply(pictures, still.draw(64, generator)), still.centre(pictures))
+    flipped = Augmentation(size=(4, 4), flip=True)
+    draws = flipped.draw(64, generator)
+    found = flipped.apply(pictures, draws)
+    for picture, numbers, result in zip(still.centre(pictures), draws, found, strict=True):
+        assert torch.equal(result, picture.flip(-1) if numbers[2] < 0.5 else picture)
+
+
+@pytest.mark.parametrize(
+    "text", ["none", "flip", "crop:4+flip", "crop:2", "crop:0", "flip+zoom:0.25"]
+)
 def test_texts_round_trip(text: str) -> None:
     assert parse_augmentation(text).words == text
 
@@ -108,4 +121,4 @@ def test_augmentation_fits_the_data() -> None:
     assert fitting_augmentation("imagenet", (256, 256), (224, 224)).words == "flip+zoom:0.25"
     assert fitting_augmentation("letters", (64, 64), (64, 64)).words == "crop:8"
     framed = fitting_augmentation("photos", (256, 256), (224, 224))
-    assert (framed.words, framed.size) == ("none", (224, 224))
+    assert (framed.words, framed.size) == ("crop:0", (224, 224))

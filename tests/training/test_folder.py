@@ -73,7 +73,8 @@ def test_a_damaged_configuration_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     with TrainingFolder.open(tmp_path, config_of(0)) as folder:
-        folder.write_epochs([{"epoch": 1}])
+        for epoch in (1, 2, 3, 2):  # the last is that of a second go, from an older checkpoint
+            folder.add_epoch({"epoch": epoch})
         with pytest.raises(InputError, match="being written by another process"):
             TrainingFolder.open(tmp_path, config_of(0))
-    assert (tmp_path / "epochs.jsonl").read_text() == '{"epoch": 1}\n'
+    assert (tmp_path / "epochs.jsonl").read_text() == '{"epoch": 1}\n{"epoch": 2}\n'

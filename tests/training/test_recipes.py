@@ -49,6 +49,17 @@ def test_copies_are_two_where_they_are_compared() -> None:
     assert paper.changed(tilt=1, copies=3).copies == 3
     with pytest.raises(InputError, match="at least 2 for consistency and tilt"):
         paper.changed(tilt=1, copies=1)
+    alone = read_recipe("fast").changed(copies=1)
+    assert (alone.copies, alone.tilt) == (1, 0)
+
+
+def test_small_data_sets_get_small_batches() -> None:
+    fast = read_recipe("fast")
+    assert fast.fitted(50_000) == fast
+    for pictures, size in ((8192, 512), (8191, 256), (4000, 128), (600, 32), (2, 32)):
+        fitted = fast.fitted(pictures)
+        assert fitted.batch_size == size
+        assert fitted.learning_rate == pytest.approx(fast.learning_rate * (size / 512) ** 0.5)
 
 
 def test_steps_lower_the_rate_after_their_epochs() -> None:

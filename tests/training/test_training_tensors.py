@@ -106,5 +106,5 @@ def test_bad_training_input() -> None:
         train(model, images, labels.float(), Rotation(), Uniform(1.0), epochs=1)
     with pytest.raises(InputError, match="of one class"):
         train(model, images, torch.zeros_like(labels), Rotation(), Uniform(1.0), epochs=1)
-    with pytest.raises(ModelError, match="the loss in epoch .* lower the learning rate"):
+    with pytest.raises(ModelError, match="the loss in epoch .* lower learning rate"):
         train(model, images, labels, Rotation(), Uniform(1.0), epochs=50, learning_rate=1e30)

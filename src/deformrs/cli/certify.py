@@ -66,7 +66,8 @@ def certify(
 
     Interrupt it as you like: the same command goes on where it stopped. A folder that deformrs
     train wrote needs no further options: it is certified on the test split of its data, against
-    the deformation and the noise it was trained with. What is given wins.
+    the deformation and the noise it was trained with. What is given wins. Of a network of your
+    own, name the file and the weights: --model net.py:build --weights RUN/model.safetensors.
 
     \b
     Examples:
@@ -96,6 +97,12 @@ def certify(
     out = asked_for.out
     with Downloads(console) as fetched:
         job = prepare(model, asked_for.data, asked_for.smoothing, out, fetched)
+    if asked_for.trained is not None and asked_for.trained.has_seen(job.pictures):
+        click.echo(
+            "note: these are the pictures it was trained on; certified accuracy on them says "
+            "little",
+            err=True,
+        )
     results = certify_job(job, sampling, out, console, asked)
     for line in summary(results, asked):
         console.print(line, markup=False, soft_wrap=True)

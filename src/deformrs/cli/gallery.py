@@ -78,7 +78,7 @@ def gallery(
     from deformrs.tasks.showing import Request, draw
     from deformrs.tasks.trained import find_trained
 
-    trained = find_trained(model.model) if run is None else None
+    trained = find_trained(model.model, model.weights) if run is None else None
     if trained is not None and not files:
         data = trained.data_for(data)
     if trained is not None and kind == "certified":

@@ -55,7 +55,7 @@ def predict(
     from deformrs.tasks.predicting import predictions
     from deformrs.tasks.trained import find_trained
 
-    trained = find_trained(model.model) if run is None else None
+    trained = find_trained(model.model, model.weights) if run is None else None
     if trained is not None:
         smoothing = trained.smoothing_for(smoothing, padding_given=typed("padding"))
     model, smoothing = options_of(run, model, smoothing)

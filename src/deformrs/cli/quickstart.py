@@ -25,7 +25,7 @@ def quickstart(out: Path, digits: int, epochs: int, n: int, alpha: float, seed: 
 
     \b
     Example:
-      deformrs quickstart --digits 50 --out runs/first
+      deformrs quickstart --digits 50 --out runs/tour
     """
     from rich.console import Console
 

@@ -10,11 +10,13 @@ from deformrs.cli.options import Word, check_writable, split_list
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument(
+    "folders", metavar="RUNS...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="Folder for the page and its parts.  [report/ in the first run]",
+    help="Folder for the page and its parts.  [report/ in the first folder]",
 )
 @click.option("--alpha", type=float, help="Certify anew at this level, from the stored counts.")
 @click.option(
@@ -33,7 +35,7 @@ from deformrs.cli.options import Word, check_writable, split_list
     "--export", type=click.Path(path_type=Path), help="Also write one run as idx, label, … TSV."
 )
 def report(
-    runs: tuple[Path, ...],
+    folders: tuple[Path, ...],
     out: Path | None,
     alpha: float | None,
     method: str | None,
@@ -46,6 +48,8 @@ def report(
 ) -> None:
     """Make a page, figures and tables of one or several runs. Nothing is sampled again.
 
+    A folder that holds runs, such as runs/sweep, stands for all of them.
+
     Choose alpha and the bound before you look: the best of several is not one of that level.
 
     \b
@@ -57,8 +61,9 @@ def report(
     from deformrs.errors import InputError
     from deformrs.report.export import export_tsv
     from deformrs.report.writing import write_report
-    from deformrs.runs import read_run, read_times, write_atomically
+    from deformrs.runs import read_run, read_times, runs_in, write_atomically
 
+    runs = [run for folder in folders for run in runs_in(folder)]
     if export is not None and len(runs) != 1:
         raise InputError("--export", f"asked for {len(runs)} runs", "writes one run", "name one")
     check_writable("--export", export)
@@ -66,7 +71,7 @@ def report(
     pictures = None if no_pictures else StoredPictures()
     files = write_report(
         stored,
-        out or runs[0] / "report",
+        out or folders[0] / "report",
         radii=split_list(radii),
         regions=regions,
         pictures=pictures,

@@ -62,4 +62,7 @@ def train(
 
     console = Console(highlight=False)
     train_run(start, DataOptions(data, "train", data_root), smoothing, training, out, console)
-    console.print(f"\nnext: deformrs certify --model {out}", markup=False, soft_wrap=True)
+    trained = str(out)
+    if ".py:" in start.model:  # code, which is not executed because a folder names it
+        trained = f"{start.model} --weights {out / 'model.safetensors'}"
+    console.print(f"\nnext: deformrs certify --model {trained} --n 1000", soft_wrap=True)

@@ -10,7 +10,14 @@ from pathlib import Path
 
 from deformrs.data import imagenet
 from deformrs.data.base import Wanted, one_line
-from deformrs.data.labels import BY_IMAGENET_NAME, BY_ORDER, BY_WNID, check_labels, number_folders
+from deformrs.data.labels import (
+    BY_IMAGENET_NAME,
+    BY_ORDER,
+    BY_WNID,
+    BY_WORDS,
+    check_labels,
+    number_folders,
+)
 from deformrs.data.listed import LABELS, read_list
 from deformrs.data.pictures import SUFFIXES, FileSet
 from deformrs.errors import InputError
@@ -22,12 +29,21 @@ _PUBLISHED = ("digits", "mnist", "cifar10", "imagenet")
 def load_folder(folder: Path, wanted: Wanted) -> FileSet:
     """The set in that folder: listed in labels.csv, or sorted into class folders."""
     if (folder / LABELS).is_file():
-        files, labels, rule = read_list(folder, wanted)
-        return _file_set(folder, wanted, files, labels, rule, wanted.class_names)
+        listed = read_list(folder, wanted)
+        names = listed.class_names or wanted.class_names
+        return _file_set(folder, wanted, listed.files, listed.labels, listed.rule, names)
     folders, pictures = _contents(folder)
     splits = [name for names in _SPLITS.values() for name in names]
     if folders and not pictures and set(folders) <= set(splits):
         return _load_split(folder, folders, wanted)
+    both = [any(name in folders for name in names) for names in _SPLITS.values()]
+    if all(both):
+        raise InputError(
+            f"the folder {one_line(str(folder))}",
+            f"split, with {sorted(set(folders) - set(splits))[:3] or pictures[:3]} beside",
+            "must hold nothing but " + ", ".join(splits) + " where there are two of these",
+            "move the rest elsewhere, or name the folder to be used itself",
+        )
     if folders and pictures:
         raise InputError(
             f"the picture {one_line(str(folder / pictures[0]))}",
@@ -85,7 +101,8 @@ def _file_set(
     check_labels(labels, wanted.num_classes, lambda index: one_line(str(folder / files[index])))
     official = all(imagenet.is_validation_file(Path(file).name) for file in files)
     in_order = wanted.num_classes in (None, imagenet.COUNT) and max(labels) < imagenet.COUNT
-    is_imagenet = rule == BY_WNID or (official and in_order and rule != BY_ORDER)
+    sorted_names = rule.endswith((BY_ORDER, BY_WORDS))
+    is_imagenet = rule == BY_WNID or (official and in_order and not sorted_names)
     name = "imagenet" if is_imagenet else _name(folder)
     digest = hashlib.sha256()
     for file, label in zip(files, labels, strict=True):
@@ -161,7 +178,7 @@ def _no_labels(folder: Path, pictures: list[str]) -> InputError:
         )
     return InputError(
         what,
-        f"{len(pictures)} pictures without labels",
+        f"without labels for its {len(pictures)} picture{'s' * (len(pictures) > 1)}",
         "must say which class each picture is of",
         f"sort them into one folder a class, or add a {LABELS} with the header file,label",
     )

@@ -19,6 +19,7 @@ BY_WNID = "WordNet ids in ImageNet's order"
 BY_IMAGENET_NAME = "ImageNet's class names"
 BY_NUMBER = "whole numbers"
 BY_ORDER = "the class folders in sorted order"
+BY_WORDS = "its words in sorted order"
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
@@ -111,6 +112,21 @@ def number_words(
         if len(numbers) == len(words):
             return numbers, rule
     return max(found.values(), key=len), None
+
+
+def own_words(words: Sequence[str]) -> tuple[str, ...] | None:
+    """Words that are a list's own classes, sorted; None where one is empty or means something.
+
+    A WordNet id or a number among them makes the others mistakes. Words of ImageNet do not: they
+    may well be the words of other sets.
+
+    >>> own_words(["dog", "cat"]), own_words(["dog", "3"])
+    (('cat', 'dog'), None)
+    """
+    found = readings(words, None, None)
+    if not all(words) or found[BY_WNID] or found[BY_NUMBER]:
+        return None
+    return tuple(sorted(words))
 
 
 def number_folders(

@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import csv
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from deformrs.data.base import Wanted, one_line
-from deformrs.data.labels import number_words, unknown_class
+from deformrs.data.labels import BY_WORDS, number_words, own_words, unknown_class
 from deformrs.errors import InputError
 
 LABELS = "labels.csv"
 HEADER = ["file", "label"]
 
 
-def read_list(folder: Path, wanted: Wanted) -> tuple[tuple[str, ...], tuple[int, ...], str]:
+@dataclass(frozen=True)
+class Listed:
     """Files and labels in the order of the list, and the rule that gave the labels.
 
+    `class_names` are those that the list itself brings, None where it brings none.
+    """
+
+    files: tuple[str, ...]
+    labels: tuple[int, ...]
+    rule: str
+    class_names: tuple[str, ...] | None
+
+
+def read_list(folder: Path, wanted: Wanted) -> Listed:
+    """The list in that folder.
+
     A label is a whole number, a class name of the model, or a WordNet id or a class name of
-    ImageNet; all labels of a list are of one kind.
+    ImageNet; all labels of a list are of one kind. To train a model whose classes are not known
+    yet, words of one's own will do: they are numbered in sorted order.
     """
     rows = _rows(folder / LABELS)
     lines: dict[str, int] = {}
@@ -34,11 +49,17 @@ def read_list(folder: Path, wanted: Wanted) -> tuple[tuple[str, ...], tuple[int,
         lines[path] = line
     words = list(dict.fromkeys(word for _, _, word in rows))
     numbers, rule = number_words(words, wanted.class_names, wanted.num_classes)
+    own = None
+    if rule is None and wanted.split == "train" and wanted.num_classes is None:
+        own = own_words(words)
+    if own is not None:
+        numbers, rule = {word: number for number, word in enumerate(own)}, BY_WORDS
     if rule is None:
         line, word = next((line, word) for line, _, word in rows if word not in numbers)
         what = f"the label on line {line} of {LABELS}"
         raise unknown_class(what, word, numbers, wanted.class_names)
-    return tuple(lines), tuple(numbers[word] for _, _, word in rows), f"{LABELS}: {rule}"
+    labels = tuple(numbers[word] for _, _, word in rows)
+    return Listed(tuple(lines), labels, f"{LABELS}: {rule}", own)
 
 
 def _rows(path: Path) -> list[tuple[int, str, str]]:
@@ -66,7 +87,7 @@ def _rows(path: Path) -> list[tuple[int, str, str]]:
         if len(row) != len(HEADER):
             raise InputError(
                 f"line {line} of {LABELS}",
-                f"of {len(row)} values",
+                f"of {len(row)} value{'s' * (len(row) != 1)}",
                 "must be a file and its label",
                 "put quotes around a name that has commas",
             )

@@ -13,10 +13,11 @@ import torch
 
 from deformrs.config import Config
 from deformrs.errors import InputError
+from deformrs.models.beside import load_users
 from deformrs.models.classifier import Classifier
 from deformrs.models.exported import load_exported
 from deformrs.models.extras import first_line
-from deformrs.models.factory import load_factory, of_file
+from deformrs.models.factory import of_file
 from deformrs.models.hugging_face import load_hugging_face
 from deformrs.models.onnx_file import load_onnx
 from deformrs.models.parts import BuiltModel, Found, LoadedModel, Precision, check_normalisation
@@ -28,6 +29,7 @@ from deformrs.preparation import Preparation
 
 FORMS = "a run folder, FILE.py:FUNCTION, FILE.onnx, FILE.pt2, timm:NAME, torchvision:NAME, hf:NAME"
 _LIBRARIES = ("timm", "torchvision", "hf")
+_FILES = (".onnx", ".pt2")
 _WEIGHTS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
 
 
@@ -51,8 +53,9 @@ def load_model(
         torchvision:resnet18  likewise
         hf:ORG/NAME           an image classifier of Hugging Face; also hf:FOLDER
 
-    `weights` is a .safetensors or .pth file with a state dict. `mean` and `std` win over what
-    the source says; of `preparation`, every field that is not None does, and `interpolation`
+    `weights` is a .safetensors or .pth file with a state dict; that of a folder which training
+    mymodel.py:build wrote brings what the folder says. `mean` and `std` win over what the source
+    says; of `preparation`, every field that is not None does, and `interpolation`
     with `resize` or where it is not the usual "bilinear". Nothing but the user's own Python file
     is ever executed.
 
@@ -109,7 +112,17 @@ def _module(built: BuiltModel, found: Found, dtype: torch.dtype) -> Classifier:
     return classifier
 
 
+def check_source(source: str) -> None:
+    """Raise if this is none of the forms of a model; a form that is right may name nothing yet."""
+    library, colon, _ = source.partition(":")
+    path = Path(source)
+    known = (bool(colon) and library in _LIBRARIES) or of_file(source)
+    if not known and path.suffix not in _FILES and not (source and path.is_dir()):
+        raise _unknown(source)
+
+
 def _find(source: str, weights: Path | None, device: torch.device, described: bool) -> Found:
+    check_source(source)
     library, colon, name = source.partition(":")
     path = Path(source)
     if colon and library == "timm":
@@ -117,10 +130,8 @@ def _find(source: str, weights: Path | None, device: torch.device, described: bo
     if colon and library == "torchvision":
         return load_torchvision(name, weights)
     if of_file(source):
-        return load_factory(source, weights)
-    folder = bool(source) and path.is_dir()
-    whole = library == "hf" or path.suffix in (".onnx", ".pt2") or folder
-    if whole and weights is not None:
+        return load_users(source, weights)
+    if weights is not None:
         raise InputError(
             "weights", weights, f"cannot be given for {source}, which has its own", "leave it out"
         )
@@ -130,9 +141,7 @@ def _find(source: str, weights: Path | None, device: torch.device, described: bo
         return load_onnx(path, device)
     if path.suffix == ".pt2":
         return load_exported(path, device)
-    if folder:
-        return load_saved(path)
-    raise _unknown(source)
+    return load_saved(path)
 
 
 def _unknown(source: str) -> InputError:

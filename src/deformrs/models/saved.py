@@ -38,6 +38,23 @@ class Saved:
     arguments: Config
 
 
+@dataclass(frozen=True)
+class Described:
+    """What a folder says of its network, not checked yet; `built` lacks the network itself."""
+
+    network: str
+    arguments: Config
+    built: BuiltModel
+    digest: str
+
+    def check_weights(self, folder: Path) -> str:
+        """The digest of the weights in the folder; raise if they are not those it speaks of."""
+        found = file_digest(folder / WEIGHTS)
+        if found != self.digest:
+            raise _damaged(folder / WEIGHTS, f"not the weights that {MODEL} speaks of")
+        return found
+
+
 def save_model(
     folder: Path,
     module: nn.Module,
@@ -91,12 +108,33 @@ def load_saved(folder: Path) -> Found:
 def read_saved(folder: Path) -> Saved:
     """The same, with the name and the arguments of the network."""
     path = folder / MODEL
+    described = read_description(folder)
+    network, arguments = described.network, described.arguments
+    if isinstance(network, str) and of_file(network):
+        raise _code(folder, network)
+    version = library_version(network) if of_library(network) else {}
+    try:
+        module = build_network(network, arguments)
+    except InputError as error:
+        raise _damaged(path, error) from None
+    state = read_state(folder / WEIGHTS)
+    found = described.check_weights(folder)
+    fit_state(module, state, str(folder / WEIGHTS))
+    files: Config = {MODEL: file_digest(path), WEIGHTS: found}
+    built = dataclasses.replace(described.built, module=module)
+    if not version:  # one of this package knows its arguments in full
+        arguments = module.arguments  # type: ignore[assignment]
+    return Saved(Found(built, {"files": files, **version}), network, arguments)
+
+
+def read_description(folder: Path) -> Described:
+    """What the folder says of its network. Nothing is built."""
+    path = folder / MODEL
     if not path.is_file():
         raise _absent(folder)
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
-        network, arguments, digest = about["network"], about["arguments"], about["sha256"]
-        described = BuiltModel(
+        built = BuiltModel(
             nn.Identity(),  # for the network, which comes when the rest is known to be sound
             Preparation.from_config(about["preparation"]),
             _tuple(about["mean"]),
@@ -104,25 +142,9 @@ def read_saved(folder: Path) -> Saved:
             _tuple(about["class_names"]),
             channels_last=True,
         )
+        return Described(about["network"], about["arguments"], built, about["sha256"])
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(path, error) from None
-    if isinstance(network, str) and of_file(network):
-        raise _code(folder, network, described)
-    version = library_version(network) if of_library(network) else {}
-    try:
-        module = build_network(network, arguments)
-    except InputError as error:
-        raise _damaged(path, error) from None
-    state = read_state(folder / WEIGHTS)
-    found = file_digest(folder / WEIGHTS)
-    if found != digest:
-        raise _damaged(folder / WEIGHTS, f"not the weights that {MODEL} speaks of")
-    fit_state(module, state, str(folder / WEIGHTS))
-    files: Config = {MODEL: file_digest(path), WEIGHTS: found}
-    built = dataclasses.replace(described, module=module)
-    if not version:  # one of this package knows its arguments in full
-        arguments = module.arguments
-    return Saved(Found(built, {"files": files, **version}), network, arguments)
 
 
 def _alone(key: str, value: object) -> Tensor:
@@ -161,30 +183,13 @@ def _absent(folder: Path) -> InputError:
     )
 
 
-def _code(folder: Path, network: str, described: BuiltModel) -> InputError:
-    """The error for a network from a Python file, with the options that give the same function.
-
-    Sizes that no option can say are the file's own.
-    """
-    prepared = described.preparation
-    resized = isinstance(prepared.resize, int)
-    square = prepared.crop is not None and prepared.crop[0] == prepared.crop[1]
-    options: dict[str, object] = {
-        "--model": network,
-        "--weights": folder / WEIGHTS,
-        "--resize": prepared.resize if resized else None,
-        "--crop": prepared.crop[0] if prepared.crop and square else None,
-        "--interpolation": prepared.interpolation if resized else None,
-        "--channels": prepared.channels,
-        "--mean": described.mean and ",".join(map(str, described.mean)),
-        "--std": described.std and ",".join(map(str, described.std)),
-    }
-    words = (f"{key} {value}" for key, value in options.items() if value is not None)
+def _code(folder: Path, network: str) -> InputError:
+    """The error for a network from a Python file, with the options that give the same function."""
     return InputError(
         f"the network in {folder}",
         f"built by {network}",
         "is never built because a folder says so, since that runs a Python file",
-        "name the file yourself: " + " ".join(words),
+        f"name the file yourself: --model {network} --weights {folder / WEIGHTS}",
     )
 
 

@@ -10,8 +10,8 @@ from torch.nn.parameter import is_lazy
 
 from deformrs.config import Config
 from deformrs.errors import InputError
+from deformrs.models.beside import load_users
 from deformrs.models.extras import import_extra, no_weights, seeded
-from deformrs.models.factory import load_factory
 from deformrs.models.libraries import (
     describe_library_network,
     library_version,
@@ -91,7 +91,7 @@ def start_users(wanted: Wanted) -> Start:
     if wanted.pretrained:
         raise no_choice("pretrained", source, "pass a file of weights, or load them in FUNCTION")
     with seeded(wanted.seed):
-        found = load_factory(source, wanted.weights)
+        found = load_users(source, wanted.weights)
     built = found.built
     for key, value in built.module.state_dict().items():
         if is_lazy(value):

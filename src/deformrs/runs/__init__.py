@@ -1,6 +1,7 @@
 """The run folder: what was asked, and the counts that answer it. Needs no torch."""
 
 from deformrs.runs.files import write_atomically
+from deformrs.runs.finding import runs_in
 from deformrs.runs.folder import (
     CERTIFICATES,
     CONFIG,
@@ -25,5 +26,6 @@ __all__ = [
     "read_config",
     "read_run",
     "read_times",
+    "runs_in",
     "write_atomically",
 ]

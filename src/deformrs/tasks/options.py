@@ -17,7 +17,7 @@ from deformrs.geometry import Padding
 from deformrs.models import LoadedModel, Precision, load_model
 from deformrs.preparation import Interpolation, Preparation
 from deformrs.runs import read_config
-from deformrs.runs.places import located
+from deformrs.runs.places import located, located_code
 
 Options = TypeVar("Options")
 DownloadReport = Callable[[str, int, int | None], None]
@@ -159,7 +159,8 @@ def options_from_run(folder: Path) -> tuple[ModelOptions, DataOptions, Smoothing
     for key in ("model", "weights", "data", "data_root", "deformation"):
         text = values.get(key)
         if isinstance(text, str):
-            values[key] = located(text, folder, given)
+            find = located_code if key == "deformation" else located
+            values[key] = find(text, folder, given)
 
     def built(kind: type[Options]) -> Options:
         names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from deformrs.errors import DeformRSError, InputError, UnsupportedError
+from deformrs.models.factory import of_file
+from deformrs.models.saved import WEIGHTS
 from deformrs.questions import Question, RadiusAsked, RegionAsked, questions
 from deformrs.space import Space
 from deformrs.specs import parse_deformation, parse_noise
@@ -130,12 +132,19 @@ def _planned(
         data=data,
         smoothing=smoothing,
         training=training,
-        model=_built(ModelOptions, device | certify | {"model": str(folder)}),
+        model=_built(ModelOptions, device | certify | _network(start, folder)),
         test=test,
         own_test_split=test.data == data.data,
         sampling=_built(Sampling, certify),
         questions=_fitting(certify, space, unfit),
     )
+
+
+def _network(start: StartOptions, folder: Path) -> Values:
+    """What names the network that is trained into that folder: no folder makes a file run."""
+    if of_file(start.model):
+        return {"model": start.model, "weights": str(folder / WEIGHTS)}
+    return {"model": str(folder)}
 
 
 def _built(kind: type[Options], values: Values) -> Options:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from deformrs.config import Config
 from deformrs.engines import chosen
 from deformrs.errors import InputError
 from deformrs.models.saved import MODEL
+from deformrs.models.weights import file_digest
 from deformrs.runs import CERTIFICATES, CONFIG, Result, read_config, read_run, write_atomically
+from deformrs.specs import python_files
 from deformrs.tasks.sweep_file import MACHINE
 from deformrs.tasks.sweep_plan import PlannedRun
 from deformrs.training.folder import EPOCHS, TRAINING
@@ -61,7 +64,12 @@ def results_of(run: PlannedRun) -> list[Result]:
 
 def _asked(run: PlannedRun) -> Config:
     """All that a run's results follow from, in plain values; not what is asked of them later."""
-    asked = {
+    asked: dict[str, dict[str, object]] = {
+        "recipe": {
+            "scratch": run.training.recipe_for(pretrained=False).to_config(),
+            "pretrained": run.training.recipe_for(pretrained=True).to_config(),
+        },
+        "files": _digests(run),
         "start": dataclasses.asdict(run.start),
         "data": dataclasses.asdict(run.data),
         "smoothing": dataclasses.asdict(run.smoothing),
@@ -75,6 +83,14 @@ def _asked(run: PlannedRun) -> Config:
             options.pop(key, None)
     plain: Config = json.loads(json.dumps(asked))  # tuples become lists, as in the file
     return plain
+
+
+def _digests(run: PlannedRun) -> dict[str, object]:
+    """What the files hold that options name: weights, code, arrays of pictures."""
+    code = Path(run.start.model.partition(".py:")[0] + ".py")
+    named = [code, *python_files(run.smoothing.deformation), Path(run.data.data)]
+    named += [Path(run.test.data)] + ([Path(run.start.weights)] if run.start.weights else [])
+    return {path.name: file_digest(path) for path in named if path.is_file()}
 
 
 def _mark(run: PlannedRun) -> Config | None:

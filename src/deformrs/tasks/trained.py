@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deformrs.config import Config
+from deformrs.data import PictureSet
+from deformrs.data.pictures import FileSet
 from deformrs.errors import InputError
 from deformrs.geometry import Padding
+from deformrs.models.beside import folder_beside
+from deformrs.models.loading import check_source
 from deformrs.models.saved import MODEL
-from deformrs.runs.places import located
+from deformrs.runs.places import located, located_code
 from deformrs.specs import python_files
 from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
 from deformrs.training.folder import BEST, TRAINING
@@ -20,13 +24,16 @@ from deformrs.training.folder import BEST, TRAINING
 class TrainedFolder:
     """What the network in a folder was trained on, its files as they are found from here.
 
-    `split` is the part of the data it has seen, None where the data have no parts.
+    `place` holds the network: the folder itself, or its best/. `split` is the part of the data it
+    has seen, None where the data have no parts; `seen` is all that is written down of them.
     """
 
     folder: Path
+    place: Path
     data: str
     data_root: str | None
     split: str | None
+    seen: Config
     smoothing: SmoothingOptions
 
     def data_for(self, given: DataOptions) -> DataOptions:
@@ -37,6 +44,19 @@ class TrainedFolder:
         if self.split != "train":
             raise no_test_pictures(self.data, "give other pictures by --data")
         return DataOptions(self.data, given.split, root)
+
+    def has_seen(self, pictures: PictureSet) -> bool:
+        """Are these the pictures it was trained on?"""
+        if self.seen.get("sha256") != pictures.about["sha256"]:
+            return False
+        if not isinstance(pictures, FileSet):
+            return True
+        # The digest of files speaks of their names, which those of another folder may have too.
+        below = _text(self.seen, "folder")
+        place = Path(self.data, below or ".").expanduser()
+        if place.is_dir():
+            return place.resolve() == pictures.folder.resolve()
+        return all(self.seen.get(key) == pictures.about[key] for key in ("name", "split"))
 
     def smoothing_for(self, given: SmoothingOptions, *, padding_given: bool) -> SmoothingOptions:
         """What was given, and what it was trained with for the rest.
@@ -73,6 +93,8 @@ class Certification:
     data: DataOptions
     smoothing: SmoothingOptions
     out: Path
+    trained: TrainedFolder | None
+    """The training of the network, where there is one."""
 
 
 def certification(
@@ -84,11 +106,13 @@ def certification(
     padding_given: bool,
 ) -> Certification:
     """What was given; what is missing, from the training of the model's folder."""
-    trained = find_trained(model.model)
-    if trained is not None:
+    trained = find_trained(model.model, model.weights)
+    if trained is None:
+        check_source(model.model)  # a word that was mistyped explains what is missing
+    else:
         data = trained.data_for(data)
         smoothing = trained.smoothing_for(smoothing, padding_given=padding_given)
-        out = out or Path(model.model)
+        out = out or trained.place
     if not data.data:
         raise _missing("--data", model.model)
     if not smoothing.deformation:
@@ -97,15 +121,17 @@ def certification(
         raise _missing("--noise", model.model)
     if out is None:
         raise _missing("--out", model.model)
-    return Certification(data, smoothing, out)
+    return Certification(data, smoothing, out, trained)
 
 
-def find_trained(model: str) -> TrainedFolder | None:
+def find_trained(model: str, weights: str | None = None) -> TrainedFolder | None:
     """The training of the network in that folder, which may be RUN or RUN/best; None without one.
 
+    A network from FILE.py:FUNCTION is in the folder of its weights, if training wrote them there.
     A training that is not finished has no network yet, and is an error.
     """
-    place = Path(model)
+    beside = None if weights is None else folder_beside(model, Path(weights))
+    place = Path(model) if beside is None else beside
     if not model or not place.is_dir():
         return None
     folder = place
@@ -126,11 +152,15 @@ def find_trained(model: str) -> TrainedFolder | None:
     padding: Padding = _text(options, "padding") or "zeros"  # type: ignore[assignment]
     return TrainedFolder(
         folder,
+        place,
         located(str(options["data"]), folder, options),
         None if root is None else located(root, folder, options),
         _text(data, "split"),
+        data,
         SmoothingOptions(
-            located(str(options["deformation"]), folder, options), str(options["noise"]), padding
+            located_code(str(options["deformation"]), folder, options),
+            str(options["noise"]),
+            padding,
         ),
     )
 
@@ -173,7 +203,7 @@ def _read(path: Path) -> tuple[Config, Config] | None:
         raise _damaged(path, error) from None
     if not isinstance(found, dict):
         raise _damaged(path, "no mapping")
-    if found.get("command") != "train":  # the quickstart's note has the same name
+    if found.get("command") != "train":  # something else wrote it
         return None
     options, data = found.get("options"), found.get("data")
     if not isinstance(options, dict) or not isinstance(data, dict):

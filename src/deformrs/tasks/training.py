@@ -9,25 +9,22 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
-from torch import Tensor
 
-from deformrs.config import Config
-from deformrs.models import save_model
+from deformrs.models import BuiltModel, save_model
 from deformrs.models.classifier import Classifier
 from deformrs.models.weights import fit_state
 from deformrs.progress import Downloads, step
-from deformrs.rounding import format_down
-from deformrs.tasks.board import Board, board_missing
 from deformrs.tasks.options import DataOptions, SmoothingOptions, chosen_device
 from deformrs.tasks.training_jobs import TrainingJob, check_answers, prepare_training
 from deformrs.tasks.training_options import StartOptions, TrainingOptions
+from deformrs.tasks.training_shown import asked_to_stop, beginning, outcome, shown
 from deformrs.training.checkpoints import Checkpoints, copied
 from deformrs.training.fabric import open_processes
 from deformrs.training.folder import BEST, CHECKPOINTS, TrainingFolder, is_finished
-from deformrs.training.loop import Watch, fit
+from deformrs.training.loop import fit
 from deformrs.training.normalisation import normalisation_of
 from deformrs.training.pictures import Source, source_for
-from deformrs.training.plan import Moment, Trained
+from deformrs.training.plan import Trained
 from deformrs.training.processes import Processes
 from deformrs.training.splitting import Places, split
 
@@ -45,12 +42,10 @@ def train_run(
     A training that is finished with the same settings is left as it is.
     """
     device = chosen_device(training.device)
-    if device.type == "cuda":
-        torch.backends.cudnn.benchmark = True  # all batches are of one size
-    with open_processes(device, training.devices, training.nodes, training.strategy) as processes:
+    opening = open_processes(device, training.devices, training.nodes, training.strategy)
+    with opening as processes, _tuned():
         if processes.rank:
             console = Console(quiet=True)
-        if processes.rank:
             processes.wait()  # until what is downloaded is there
         with Downloads(console) as fetched:
             job = prepare_training(start, data, smoothing, training, out, processes, fetched)
@@ -61,6 +56,7 @@ def train_run(
             processes.wait()  # the folder is checked by now
             if is_finished(out):
                 console.print(f"trained already: {out}", markup=False, soft_wrap=True)
+                Checkpoints(out / CHECKPOINTS).clear()
                 return
             _train(job, training, processes, out, folder, console)
             processes.wait()
@@ -78,16 +74,18 @@ def _train(
     labels = job.pictures.labels
     seen, unseen = split(labels, training.hold_out, training.seed)
     check_answers(job)
-    classifier = _classifier(job, seen, processes.device)
+    built = _normalising(job, seen)
+    classifier = _classifier(built, processes.device)
     checkpoints = Checkpoints(out / CHECKPOINTS)
     with ExitStack() as opened:
         source = opened.enter_context(_source(job, seen, training, processes, console))
         held_out = None
         if len(unseen):
             held_out = opened.enter_context(_source(job, unseen, training, processes, console))
-        for line in _summary(job, processes, source, held_out):
+        for line in beginning(job, processes, source, held_out, checkpoints):
             console.print(line, markup=False, soft_wrap=True)
-        watch = opened.enter_context(_shown(job, training, folder, console))
+        watch = opened.enter_context(shown(job, training, folder, console))
+        stop = opened.enter_context(asked_to_stop())
         trained = fit(
             classifier,
             source,
@@ -99,25 +97,41 @@ def _train(
             checkpoints=checkpoints,
             checkpoint_seconds=training.checkpoint_seconds,
             watch=watch,
+            stop=stop,
         )
     if folder is not None:
-        folder.write_epochs(trained.history)
-        _save(job, classifier, trained, out)
+        _save(job, built, classifier, trained, out)
         checkpoints.clear()
-        for line in _outcome(trained, out):
+        for line in outcome(job, trained, out):
             console.print(line, markup=False, soft_wrap=True)
 
 
-def _classifier(job: TrainingJob, seen: Places, device: torch.device) -> Classifier:
-    """The network behind its normalisation, as it will be certified."""
+def _normalising(job: TrainingJob, seen: Places) -> BuiltModel:
+    """The network with its mean and deviation: its own, those asked for, or those of the data."""
     built = job.start.built
-    if built.mean is None and not job.start.normalises:
-        mean, std = normalisation_of(job.pictures, seen)
-        built = dataclasses.replace(built, mean=mean, std=std)
+    if built.mean is not None or job.start.normalises:
+        return built
+    mean, std = normalisation_of(job.pictures, seen)
+    return dataclasses.replace(built, mean=mean, std=std)
+
+
+def _classifier(built: BuiltModel, device: torch.device) -> Classifier:
+    """The network behind its normalisation, as it will be certified."""
     classifier = Classifier(built, torch.float32).to(device)
     if built.channels_last:
         classifier.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return classifier
+
+
+@contextmanager
+def _tuned() -> Iterator[None]:
+    """Let cuDNN look for its fastest kernels: all batches are of one size."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 def _source(
@@ -141,59 +155,9 @@ def _source(
     return closing(source)
 
 
-def _summary(
-    job: TrainingJob, processes: Processes, source: Source, held_out: Source | None
-) -> list[str]:
-    """What is about to happen, a line each."""
-    recipe, plan = job.plan.recipe, job.plan
-    space = plan.deformation.space(plan.augmentation.size or source.size)
-    parameters = sum(p.numel() for p in job.start.built.module.parameters())
-    how = f"{job.precision}, {'compiled' if job.compiled else 'not compiled'}"
-    machines = f" in {processes.count} processes" if processes.count > 1 else ""
-    lines = [
-        f"{job.start.network}, {parameters:,} weights, "
-        + ("from pretrained ones" if job.start.pretrained else "from scratch"),
-        f"{source.words}; augmentation {plan.augmentation.words}",
-        f"{plan.noise.describe(space)} on {plan.deformation}",
-        f"{recipe.epochs} epochs in batches of {min(recipe.batch_size, len(source))}, {how}, "
-        f"on {processes.device}{machines}",
-    ]
-    return lines if held_out is None else [*lines, f"{len(held_out):,} pictures held out"]
-
-
-@contextmanager
-def _shown(
-    job: TrainingJob, training: TrainingOptions, folder: TrainingFolder | None, console: Console
-) -> Iterator[Watch]:
-    """A bar with loss, accuracy and time left, and curves for TensorBoard."""
-    epochs = job.plan.recipe.epochs
-    with ExitStack() as stack:
-        board = None
-        if folder is not None and training.tensorboard:
-            if board_missing():
-                console.print(
-                    "no TensorBoard files: pip install 'deformrs[tensorboard]'", markup=False
-                )
-            else:
-                board = stack.enter_context(closing(Board(folder.path)))
-        advance = stack.enter_context(step(console, "training, epochs", epochs))
-
-        def watch(moment: Moment) -> None:
-            held = moment.record and moment.record.get("held_out_accuracy")
-            words = f"loss {moment.loss:.3f}, {_percent(moment.accuracy)} right under noise"
-            words += f", held out {_percent(float(held))}" if isinstance(held, float) else ""
-            advance(epochs * moment.step / moment.steps, words)
-            if board is not None:
-                board.add(moment)
-
-        yield watch
-
-
-def _percent(share: float) -> str:
-    return f"{format_down(100 * share, 1)} %"
-
-
-def _save(job: TrainingJob, classifier: Classifier, trained: Trained, out: Path) -> None:
+def _save(
+    job: TrainingJob, built: BuiltModel, classifier: Classifier, trained: Trained, out: Path
+) -> None:
     """The best epoch first, the last weights last: with them the training counts as finished."""
     last = copied(classifier)
     for folder, weights in ((out / BEST, trained.best.weights), (out, last)):
@@ -203,32 +167,7 @@ def _save(job: TrainingJob, classifier: Classifier, trained: Trained, out: Path)
             classifier.network,
             job.preparation,
             job.class_names,
-            mean=_values(classifier.mean),
-            std=_values(classifier.std),
+            mean=built.mean,
+            std=built.std,
             described=(job.start.network, job.start.arguments),
         )
-
-
-def _values(column: Tensor | None) -> tuple[float, ...] | None:
-    """Of a normalisation, as they were given: float32 holds their four digits."""
-    return None if column is None else tuple(round(value, 6) for value in column.flatten().tolist())
-
-
-def _outcome(trained: Trained, out: Path) -> list[str]:
-    last, best = trained.history[-1], trained.best
-    seconds, first = 0.0, 0.0
-    for record in trained.history:
-        seconds += _number(record, "seconds")
-        first += _number(record, "first_step_seconds") if record["epoch"] == 1 else 0.0
-    return [
-        f"trained in {seconds:.1f} s, of which {first:.1f} s until the first step was done",
-        f"last epoch: loss {_number(last, 'loss'):.3f}, "
-        f"{_percent(_number(last, 'accuracy'))} right under noise",
-        f"best epoch: {best.epoch}, {_percent(best.accuracy)}, in {out / BEST}",
-    ]
-
-
-def _number(record: Config, key: str) -> float:
-    value = record[key]
-    assert isinstance(value, int | float)
-    return float(value)

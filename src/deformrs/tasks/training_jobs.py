@@ -9,9 +9,10 @@ from pathlib import Path
 import torch
 
 from deformrs import __version__
-from deformrs.config import Config
+from deformrs.config import Config, ConfigValue
 from deformrs.data import PictureSet
 from deformrs.engines.identity import device_name
+from deformrs.errors import InputError
 from deformrs.models import Start, check_scores
 from deformrs.preparation import Preparation
 from deformrs.runs.places import RELATIVE_TO, start_of
@@ -24,6 +25,9 @@ from deformrs.training.pictures import framed
 from deformrs.training.plan import Plan
 from deformrs.training.processes import Processes
 from deformrs.training.recipes import TrainingPrecision
+
+_MOST_EMPTY = 1000
+"""Classes there may be without a picture, where labels are numbers."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +60,16 @@ def prepare_training(
 ) -> TrainingJob:
     """Find the pictures and the network, and see that they fit."""
     stored = data.load(Preparation(channels=start.channels), report=report)
-    num_classes = len(stored.class_names) if stored.class_names else max(stored.labels) + 1
+    num_classes = len(stored.class_names) if stored.class_names else _numbered(stored)
     begun = start.load(num_classes, len(stored[0][0]), training.seed)
+    names = stored.class_names or begun.built.class_names
+    if set(begun.built.class_names or ()) == set(names or ()):
+        names = begun.built.class_names  # the last layer knows its classes in that order
     frame = framed(begun.built.preparation)
     if start.channels is None and frame.channels == 1:
         # A colour picture among grey ones would lose its colours: it is refused instead.
         frame = dataclasses.replace(frame, channels=None)
-    pictures = data.load(frame, num_classes, stored.class_names)
+    pictures = data.load(frame, num_classes, names)
     plan = _plan(begun, pictures, smoothing, training)
     on_gpu = processes.device.type == "cuda"
     precision: TrainingPrecision = "float32"
@@ -84,7 +91,7 @@ def prepare_training(
     config: Config = {"plugins": plugins} if plugins else {}
     config |= {
         "command": "train",
-        "model": begun.about,
+        "model": begun.about | {"mean": _plain(begun.built.mean), "std": _plain(begun.built.std)},
         "preparation": begun.built.preparation.to_config(),
         "data": {key: value for key, value in pictures.about.items() if key != "source"}
         | {"hold_out": training.hold_out},
@@ -96,7 +103,6 @@ def prepare_training(
         | {RELATIVE_TO: start_of(out)},
         "environment": environment,
     }
-    names = stored.class_names or begun.built.class_names
     return TrainingJob(begun, pictures, names, num_classes, plan, precision, compiled, config)
 
 
@@ -107,7 +113,8 @@ def _plan(
     frame = (first.shape[1], first.shape[2])
     crop = start.built.preparation.crop
     size = frame if crop is None else crop
-    recipe = training.recipe_for(pretrained=start.pretrained)
+    kept = round(len(pictures) * (1 - training.hold_out))
+    recipe = training.recipe_for(pretrained=start.pretrained, pictures=kept)
     deformation = parse_deformation(smoothing.deformation)
     if training.augment == "auto":
         augmentation = fitting_augmentation(pictures.name, frame, size)
@@ -121,6 +128,23 @@ def _plan(
         smoothing.padding,
         training.seed,
     )
+
+
+def _numbered(pictures: PictureSet) -> int:
+    """The number of classes where labels are numbers and nothing else is known."""
+    count, shown = max(pictures.labels) + 1, len(set(pictures.labels))
+    if count > max(_MOST_EMPTY, 2 * shown):
+        raise InputError(
+            "the largest label",
+            count - 1,
+            f"must be near the number of classes, of which there are pictures of {shown}",
+            "number them 0, 1, 2, … or give them names",
+        )
+    return count
+
+
+def _plain(values: tuple[float, ...] | None) -> list[ConfigValue] | None:
+    return None if values is None else list(values)
 
 
 def check_answers(job: TrainingJob) -> None:

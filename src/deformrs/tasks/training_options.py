@@ -83,9 +83,15 @@ class TrainingOptions:
         check_whole("devices", self.devices, least=1)
         check_whole("nodes", self.nodes, least=1)
 
-    def recipe_for(self, *, pretrained: bool) -> Recipe:
-        """The recipe with what was asked in place of its own."""
-        return read_recipe(self.recipe, pretrained=pretrained).changed(
+    def recipe_for(self, *, pretrained: bool, pictures: int | None = None) -> Recipe:
+        """The recipe with what was asked in place of its own, fitted to so many pictures.
+
+        It is not fitted where batch size or learning rate were asked for.
+        """
+        recipe = read_recipe(self.recipe, pretrained=pretrained)
+        if pictures is not None and self.batch_size is None and self.learning_rate is None:
+            recipe = recipe.fitted(pictures)
+        return recipe.changed(
             epochs=self.epochs,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,

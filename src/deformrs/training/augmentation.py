@@ -25,24 +25,26 @@ NUMBERS = 4
 class Augmentation:
     """What is done to a picture at random, beside the noise that is certified.
 
-    `crop`: it is cut out anew, up to that many pixels beyond its edge, where it is black.
+    `crop`: it is cut out anywhere, up to that many pixels beyond its edge, where it is black.
     `flip`: it is mirrored half of the time. `zoom`: a part of at least that share of its area is
-    cut out and stretched. `size`: what comes out; None keeps what came in.
+    cut out and stretched. `size`: what comes out, without crop or zoom of the middle; None keeps
+    what came in.
 
     >>> parse_augmentation("crop:4+flip")
     Augmentation(crop=4, flip=True, zoom=None, size=None)
     """
 
-    crop: int = 0
+    crop: int | None = None
     flip: bool = False
     zoom: float | None = None
     size: Size | None = None
 
     def __post_init__(self) -> None:
-        check_whole("crop", self.crop, least=0)
+        if self.crop is not None:
+            check_whole("crop", self.crop, least=0)
         if self.zoom is not None and not (is_real(self.zoom) and 0 < self.zoom <= 1):
             raise InputError("zoom", self.zoom, "must lie in (0, 1]", "e.g. 0.25")
-        if self.zoom is not None and self.crop:
+        if self.zoom is not None and self.crop is not None:
             raise InputError(
                 "the augmentation", "both crop and zoom", "must be one of them", "leave one out"
             )
@@ -54,7 +56,7 @@ class Augmentation:
         >>> Augmentation(flip=True, size=(224, 224)).words
         'flip'
         """
-        parts = [f"crop:{self.crop}"] if self.crop else []
+        parts = [] if self.crop is None else [f"crop:{self.crop}"]
         parts += ["flip"] if self.flip else []
         parts += [f"zoom:{self.zoom:g}"] if self.zoom is not None else []
         return "+".join(parts) or "none"
@@ -71,33 +73,39 @@ class Augmentation:
         """pictures: [n, c, h, w], draws: [n, NUMBERS] -> [n, c, *size]."""
         if self.zoom is not None:
             return self._zoomed(pictures, draws)
+        if self.crop is None:
+            pictures = self.centre(pictures)
+            mirrored = draws[:, 2, None, None, None] < 0.5
+            return torch.where(mirrored, pictures.flip(-1), pictures) if self.flip else pictures
         height, width = self.size or size_of(pictures)
         below, right = pictures.shape[-2] - height, pictures.shape[-1] - width
-        if not (self.crop or self.flip or below or right):
-            return pictures
         top, left = (
             (draws[:, place] * (room + 2 * self.crop + 1)).floor().long()
             for place, room in enumerate((below, right))
         )
-        return self._cut(pictures, top, left, draws[:, 2] < 0.5)
+        padded = torch.nn.functional.pad(pictures, (self.crop,) * 4)
+        return self._cut(padded, top, left, draws[:, 2] < 0.5)
 
     def centre(self, pictures: Tensor) -> Tensor:
         """The middle of pictures, of the size that comes out: what is certified later."""
-        height, width = self.size or size_of(pictures)
+        if self.size is None or self.size == size_of(pictures):
+            return pictures
+        height, width = self.size
         top = round((pictures.shape[-2] - height) / 2)
         left = round((pictures.shape[-1] - width) / 2)
         return pictures[..., top : top + height, left : left + width]
 
-    def _cut(self, pictures: Tensor, top: Tensor, left: Tensor, mirrored: Tensor) -> Tensor:
-        """From that row and column of the padded pictures on; exact, pixels are only moved."""
-        height, width = self.size or size_of(pictures)
-        padded = torch.nn.functional.pad(pictures, (self.crop,) * 4)
-        rows = top[:, None] + torch.arange(height, device=pictures.device)
-        steps = torch.arange(width, device=pictures.device)
+    def _cut(self, padded: Tensor, top: Tensor, left: Tensor, mirrored: Tensor) -> Tensor:
+        """From that row and column on; exact, pixels are only moved."""
+        assert self.crop is not None
+        device, edges = padded.device, 2 * self.crop
+        height, width = self.size or (padded.shape[-2] - edges, padded.shape[-1] - edges)
+        rows = top[:, None] + torch.arange(height, device=device)
+        steps = torch.arange(width, device=device)
         if self.flip:
             steps = torch.where(mirrored[:, None], steps.flip(0), steps)
         columns = left[:, None] + steps
-        picture = torch.arange(len(pictures), device=pictures.device)[:, None, None]
+        picture = torch.arange(len(padded), device=device)[:, None, None]
         # The channels come last where two indices have a slice between them.
         cut = padded[picture, :, rows[:, :, None], columns[:, None, :]]
         return cut.permute(0, 3, 1, 2)
@@ -133,7 +141,7 @@ class Augmentation:
 
 def parse_augmentation(text: str, size: Size | None = None) -> Augmentation:
     """`none`, `flip`, `crop:4+flip`, `zoom:0.25+flip`: the parts in any order."""
-    crop, flip, zoom = 0, False, None
+    crop, flip, zoom = None, False, None
     for part in [] if text == "none" else text.split("+"):
         name, colon, value = part.strip().partition(":")
         try:

@@ -98,16 +98,29 @@ class Checkpoints:
                 best,
             )
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise InputError(
-                f"the checkpoint in {self.folder}",
-                f"damaged ({error!r})",
-                "must be as deformrs wrote it",
-                "restore it, or remove that folder to begin again",
-            ) from None
+            raise self._damaged(error) from None
+
+    def step(self) -> int:
+        """After how many steps it was written; 0 where there is none."""
+        path = self.folder / STATE
+        try:
+            return int(json.loads(path.read_text(encoding="utf-8"))["step"])
+        except FileNotFoundError:
+            return 0
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._damaged(error) from None
 
     def clear(self) -> None:
         """Remove what a finished training does not need."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _damaged(self, error: Exception) -> InputError:
+        return InputError(
+            f"the checkpoint in {self.folder}",
+            f"damaged ({error!r})",
+            "must be as deformrs wrote it",
+            "restore it, or remove that folder to begin again",
+        )
 
     def _store(self, name: str, tensors: Tensors) -> Config:
         path = self.folder / name

@@ -51,11 +51,13 @@ class TrainingFolder:
             raise
         return cls(path, file)
 
-    def write_epochs(self, history: list[Config]) -> None:
-        """A line an epoch, for people and for plots."""
+    def add_epoch(self, record: Config) -> None:
+        """A line for people and for plots; what an earlier go had beyond that epoch is dropped."""
+        lines = (self.path / EPOCHS).read_text(encoding="utf-8").splitlines()
+        kept = [line for line in lines[: int(str(record["epoch"])) - 1] if line]
         self._file.seek(0)
         self._file.truncate()
-        self._file.writelines(json.dumps(record) + "\n" for record in history)
+        self._file.writelines(line + "\n" for line in [*kept, json.dumps(record)])
         self._file.flush()
 
     def __enter__(self) -> Self:

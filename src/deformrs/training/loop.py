@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from deformrs.config import Config
 from deformrs.errors import InputError, ModelError
+from deformrs.scoring import scores_of
 from deformrs.training.batches import NoisyBatches
 from deformrs.training.checkpoints import (
     Best,
@@ -25,6 +26,7 @@ from deformrs.training.plan import Moment, Plan, Trained
 from deformrs.training.processes import Alone, Processes
 from deformrs.training.recipes import TrainingPrecision
 from deformrs.training.schedule import learning_rate
+from deformrs.training.streams import network_randomness
 
 SECONDS_BETWEEN_LOOKS = 0.5
 STEPS_BETWEEN_LOOKS = 10
@@ -45,11 +47,13 @@ def fit(
     checkpoints: Checkpoints | None = None,
     checkpoint_seconds: float = 60.0,
     watch: Watch | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Trained:
     """Train `model`, which lies on the device of `processes`, and leave it in evaluation mode.
 
     The best epoch is that of the highest accuracy under noise, on `held_out` if there are such
-    pictures, else on those it was trained with. A checkpoint that is there is taken up.
+    pictures, else on those it was trained with. A checkpoint that is there is taken up. `stop` is
+    asked after every step: where it says yes a checkpoint is written, and KeyboardInterrupt raised.
 
     Guarantee: on one CPU the weights are the same however often training was stopped on the way.
     """
@@ -57,7 +61,7 @@ def fit(
     training = _Training(model, source, plan, held_out, processes, precision)
     if checkpoints is not None:
         training.resume(checkpoints)
-    training.run(compiled, checkpoints, checkpoint_seconds, watch)
+    training.run(compiled, checkpoints, checkpoint_seconds, watch, stop)
     assert training.best is not None
     return Trained(training.best, training.history)
 
@@ -100,6 +104,7 @@ class _Training:
         checkpoints: Checkpoints | None,
         checkpoint_seconds: float,
         watch: Watch | None,
+        stop: Callable[[], bool] | None,
     ) -> None:
         forward, optimizer = execution(
             self.model, self.optimizer, self.processes, self.precision, compiled=compiled
@@ -115,6 +120,10 @@ class _Training:
                 if place == 0:
                     ready = self._warm()
                 ended = self.step % self.steps_per_epoch == 0
+                if stop is not None and not ended and stop():
+                    if checkpoints and alone:
+                        self._save(checkpoints)
+                    raise KeyboardInterrupt
                 if not ended and self._look(looked):
                     looked = time.monotonic()
                     moment = self._moment(epoch)
@@ -127,8 +136,11 @@ class _Training:
             if watch is not None:
                 watch(moment)
             late = time.monotonic() - saved > checkpoint_seconds
-            if checkpoints and (late or self.step == self.steps or not alone):
+            stopped = stop is not None and stop() and self.step < self.steps
+            if checkpoints and (late or stopped or self.step == self.steps or not alone):
                 saved = self._save(checkpoints)
+            if stopped:
+                raise KeyboardInterrupt
         self.model.eval()
 
     def resume(self, checkpoints: Checkpoints) -> None:
@@ -156,7 +168,9 @@ class _Training:
     ) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.plan.recipe, self.step, self.steps_per_epoch)
-        scores = forward(pictures)
+        number = self.step * self.processes.count + self.processes.rank
+        with network_randomness(self.plan.seed, number, self.processes.device):
+            scores = scores_of(forward, pictures)
         loss = self.objective(scores, labels)
         optimizer.zero_grad(set_to_none=True)
         self.processes.backward(loss)
@@ -201,7 +215,8 @@ class _Training:
             accuracy = record["held_out_accuracy"] = self._accuracy_on(self.held_out)
         self.history.append(record)
         self.sums.zero_()
-        if self.best is None or accuracy > self.best.accuracy:
+        # Of equals the later one: it was trained longer.
+        if self.best is None or accuracy >= self.best.accuracy:
             self.best = Best(moment.epoch, accuracy, copied(self.model))
         return Moment(self.step, self.steps, moment.epoch, moment.loss, moment.accuracy, record)
 
@@ -236,5 +251,5 @@ def _diverged(name: str, value: object) -> ModelError:
         name,
         value,
         "must be a finite number",
-        "lower the learning rate; the last good checkpoint is kept",
+        "train with a lower learning rate, in another folder; nothing bad was written to this one",
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
@@ -23,6 +24,7 @@ Schedule = Literal["one_cycle", "steps"]
 TrainingPrecision = Literal["float32", "bfloat16"]
 
 RECIPES = ("fast", "paper")
+SMALLEST_BATCH, STEPS_AN_EPOCH = 32, 16
 PRETRAINED = "pretrained"
 """The table of a recipe that holds where training begins with weights from elsewhere."""
 
@@ -103,7 +105,8 @@ class Recipe:
     ) -> Recipe:
         """With what is not None in place of its own.
 
-        Steps keep their share of all epochs; where copies are to be compared there are two.
+        Steps keep their share of all epochs. Where copies are to be compared there are two; where
+        only one is asked for there is nothing to compare.
 
         >>> read_recipe("paper").changed(epochs=30).steps
         (10, 20)
@@ -114,6 +117,8 @@ class Recipe:
             steps = tuple(sorted({max(1, round(s * epochs / self.epochs)) for s in self.steps}))
         if copies is None and (tilt or consistency):
             copies = max(2, self.copies)
+        if copies == 1:
+            tilt, consistency = tilt or 0.0, consistency or 0.0
         asked = {
             "epochs": epochs,
             "batch_size": batch_size,
@@ -126,6 +131,21 @@ class Recipe:
         }
         given = {key: value for key, value in asked.items() if value is not None}
         return dataclasses.replace(self, steps=steps, **given)  # type: ignore[arg-type]
+
+    def fitted(self, pictures: int) -> Recipe:
+        """For a small data set: batches small enough for sixteen steps an epoch, but not below 32.
+
+        The learning rate falls with the root of the batch size.
+
+        >>> small = read_recipe("fast").fitted(4000)
+        >>> small.batch_size, small.learning_rate
+        (128, 0.2)
+        """
+        size = self.batch_size
+        while size > SMALLEST_BATCH and pictures < STEPS_AN_EPOCH * size:
+            size = max(SMALLEST_BATCH, size // 2)
+        rate = self.learning_rate * math.sqrt(size / self.batch_size)
+        return dataclasses.replace(self, batch_size=size, learning_rate=rate)
 
     def to_config(self) -> Config:
         """Its plain values."""

@@ -12,6 +12,7 @@ from deformrs.deformations import Deformation
 from deformrs.errors import InputError
 from deformrs.geometry import Padding, check_pictures
 from deformrs.noise import NoiseLaw
+from deformrs.scoring import scores_of
 from deformrs.training.augmentation import Augmentation
 from deformrs.training.loop import fit
 from deformrs.training.pictures import source_for
@@ -59,7 +60,7 @@ def train(
     check_seed("seed", seed)
     if labels.shape != (len(images),) or labels.dtype != torch.int64:
         raise InputError(
-            "the labels",
+            "the tensor of labels",
             f"{labels.dtype} of shape {tuple(labels.shape)}",
             f"must be whole numbers, one for each of {len(images)} images",
             "labels.long()",
@@ -78,5 +79,10 @@ def train(
     plan = Plan(deformation, noise, recipe, augmentation or Augmentation(), padding, seed)
     pairs = list(zip(images.cpu(), labels.tolist(), strict=True))
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    source = source_for(pairs, range(len(pairs)), device, hold="yes", workers=0)
+    model.eval()
+    with torch.no_grad():
+        classes = scores_of(model, images[:2].to(device)).shape[1]
+    source = source_for(
+        pairs, range(len(pairs)), device, num_classes=classes, hold="yes", workers=0
+    )
     return fit(model, source, plan, processes=Alone(device), watch=report)
