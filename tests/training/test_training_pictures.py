@@ -72,10 +72,10 @@ def test_no_holding_where_it_is_not_wanted(workers: int, by: str, tmp_path: Path
 
 
 def test_slow_pictures_are_gathered_by_workers() -> None:
-    """One process would sleep eleven seconds over them, which is more than its patience."""
-    source = source_for(Elsewhere(2200, 0.005, side=128), range(2200), CPU, workers=6)
+    """One process would sleep fifteen seconds over them, which is more than its patience."""
+    source = source_for(Elsewhere(3000, 0.005, side=128), range(3000), CPU, workers=6)
     assert isinstance(source, Held)
-    ((batch, labels),) = source.batches(torch.tensor([[2199, 130, 8]]))
+    ((batch, labels),) = source.batches(torch.tensor([[2999, 130, 8]]))
     assert batch.min() == 1
     assert labels.tolist() == [1, 0, 0]
     quick = source_for(Elsewhere(20, 0.001, side=4), range(20), CPU, workers=2)
