@@ -12,11 +12,18 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from deformrs import Deformation, Gaussian, Rotation, SmoothedClassifier, Uniform
+from deformrs import (
+    Deformation,
+    Gaussian,
+    Rotation,
+    SmoothedClassifier,
+    Uniform,
+    certify_dataset,
+)
 from deformrs.models import SmallCNN, load_model, save_model
 from deformrs.preparation import Preparation
 from deformrs.randomness import Stage
-from deformrs.runs import CERTIFICATES
+from deformrs.runs import CERTIFICATES, read_config
 from deformrs.tasks.certifying import Sampling, certify_job
 from deformrs.tasks.jobs import prepare
 from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
@@ -129,3 +136,23 @@ def test_an_exported_program_on_the_gpu(tmp_path: Path) -> None:
     with torch.inference_mode():
         found = loaded.module(pictures.cuda()).cpu()
         assert torch.allclose(found, net(pictures), atol=0.02)
+
+
+def test_pictures_that_share_batches_agree_with_each_alone(tmp_path: Path) -> None:
+    network = SmallCNN(width=8).eval().cuda()
+    g = SmoothedClassifier(network, Rotation(), Uniform(1.0), 10, batch_size=512)
+    generator = torch.Generator().manual_seed(1)
+    pictures = [(torch.rand(1, 28, 28, generator=generator), k) for k in range(10)]
+    alone = list(certify_dataset(g, pictures, n=1000, together=1))
+    shared = list(certify_dataset(g, pictures, n=1000, out=tmp_path))
+    assert read_config(tmp_path)["together"] == 8
+    for one, other in zip(alone, shared, strict=True):
+        found, expected = (r.certificate.counts.estimation for r in (one, other))
+        # Rounding may settle a near tie in another way: one sample in a thousand at most.
+        assert sum(abs(a - b) for a, b in zip(found, expected, strict=True)) <= 2
+    whole = (tmp_path / CERTIFICATES).read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for kept in (3, 9):
+        (tmp_path / CERTIFICATES).write_bytes(b"".join(lines[:kept]))
+        list(certify_dataset(g, pictures, n=1000, out=tmp_path))
+        assert (tmp_path / CERTIFICATES).read_bytes() == whole
