@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from few_digits import EXPLODES, FILE, NARROW, OPTIONS, few_digits, sweep_file
-from inside import inside
 
 from commands import ENVIRONMENT, command
 from deformrs.runs import load_run
+from inside import inside
 
 
 @pytest.fixture(autouse=True)

@@ -71,7 +71,10 @@ class _Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__)
 def commands() -> None:
     """How far may a picture be deformed before a classifier's answer can change?

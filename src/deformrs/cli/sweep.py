@@ -30,7 +30,13 @@ _BESIDE_A_FILE = ("file", "out", "listing", "report", "device", "data_root")
     "--deformation", "deformations", multiple=True, help="rotation, dct:3, …; again for more runs."
 )
 @click.option("--noise", "noises", multiple=True, help="uniform:30deg, …; again for more runs.")
-@click.option("--padding", type=Word("zeros", "border", "reflection"), default="zeros")
+@click.option(
+    "--padding",
+    type=Word("zeros", "border", "reflection"),
+    default="zeros",
+    show_default=True,
+    help="What lies outside a picture.",
+)
 @start_options(required=False)
 @training_options()
 @click.option("--n", default=100_000, show_default=True, help="Samples that bound a probability.")

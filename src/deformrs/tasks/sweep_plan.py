@@ -121,7 +121,15 @@ def _planned(
         parse_augmentation(training.augment)
     smoothing = _built(SmoothingOptions, train | {"deformation": deformation, "noise": noise})
     space = parse_deformation(deformation).space(_SOME_SIZE)
-    parse_noise(noise, space)
+    try:
+        parse_noise(noise, space)
+    except InputError as fault:
+        raise InputError(
+            fault.name,
+            f"{fault.value} in the noise {noise!r} on {deformation}",
+            fault.rule,
+            f"{fault.remedy} (a FILE can give each deformation noise of its own)",
+        ) from None
     data = _built(DataOptions, train | {"split": "train"})
     test = _built(DataOptions, train | certify | {"split": "test"})
     device: Values = {"device": training.device}
