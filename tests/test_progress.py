@@ -24,10 +24,26 @@ def test_a_long_step_speaks_now_and_then(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", -1.0)
     out = io.StringIO()
     with step(Console(file=out), "certifying", 3) as advance:
+        advance(0.5, "begun")
         advance(1.5, "half way")
-    first, last = out.getvalue().splitlines()
-    assert re.fullmatch(r"certifying: 1/3 half way, \d+ s left", first)
+    first, second, last = out.getvalue().splitlines()
+    assert first == "certifying: 0/3 begun"
+    assert re.fullmatch(r"certifying: 1/3 half way, \d+ s left", second)
     assert last == "certifying: 1/3 half way"
+
+
+def test_what_an_earlier_go_has_done_says_nothing_about_speed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("deformrs.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 1.0)
+    out = io.StringIO()
+    with step(Console(file=out), "training", 60) as advance:
+        for done in (50, 51, 52):  # ten seconds each
+            advance(done, "")
+            now += 10
+    assert "training: 52/60, 80 s left" in out.getvalue()
 
 
 @pytest.mark.parametrize("width", [40, 120])
