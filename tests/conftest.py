@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from deformrs.models import SmallCNN, save_model
 from deformrs.preparation import Preparation
@@ -37,4 +39,21 @@ def network(tmp_path: Path) -> Path:
     """A folder with a small network for digits, as training leaves it behind."""
     folder = tmp_path / "network"
     save_model(folder, SmallCNN(width=4, seed=1).eval(), Preparation(channels=1))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Bright left halves and bright right halves, to train on and to test."""
+    folder = tmp_path_factory.mktemp("data") / "halves"
+    generator = np.random.default_rng(0)
+    for split, count in (("train", 20), ("test", 6)):
+        for index in range(count):
+            for place, name in enumerate(("left", "right")):
+                pixels = generator.integers(0, 90, (16, 16), dtype=np.uint8)
+                half = slice(0, 8) if place == 0 else slice(8, 16)
+                pixels[:, half] += 120
+                path = folder / split / name / f"{index}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(pixels).save(path)
     return folder

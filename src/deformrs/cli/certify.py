@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from deformrs.cli.options import (
-    Word,
     check_writable,
+    choosing_options,
     data_options,
     model_options,
     sampling_options,
@@ -32,17 +32,8 @@ if TYPE_CHECKING:
     help="The run folder; one that was stopped is taken up.  [the model's own, if it was trained]",
 )
 @sampling_options(n=100_000)
-@click.option(
-    "--method",
-    type=Word("clopper_pearson", "bonferroni", "anytime"),
-    default="clopper_pearson",
-    show_default=True,
-    help="The bound on probabilities.",
-)
-@click.option("--skip", default=1, show_default=True, help="Certify every K-th picture.")
-@click.option("--max", "most", type=int, help="Look at the first N pictures only.")
+@choosing_options
 @click.option("--radii", help="Radii to watch, e.g. 10deg,30deg.")
-@click.option("--region", "regions", multiple=True, help="'rotation<=10deg, scale=0.8..1.2'.")
 @click.option(
     "--export", type=click.Path(path_type=Path), help="Also write idx, label, predict, … as TSV."
 )

@@ -143,6 +143,18 @@ def data_options(*, required: bool) -> Callable[[Command], Command]:
     )
 
 
+def padding_option(command: Command) -> Command:
+    """`--padding`."""
+    option = click.option(
+        "--padding",
+        type=Word("zeros", "border", "reflection"),
+        default="zeros",
+        show_default=True,
+        help="What lies outside a picture.",
+    )
+    return option(command)
+
+
 def smoothing_options(*, required: bool) -> Callable[[Command], Command]:
     """`--deformation`, `--noise`, `--padding`: the argument `smoothing`."""
     return bundle(
@@ -160,22 +172,19 @@ def smoothing_options(*, required: bool) -> Callable[[Command], Command]:
             help="uniform:30deg, gaussian:4px, gaussian:0.1; one for each part of a composition: "
             "uniform:30deg+uniform:20%.",
         ),
-        click.option(
-            "--padding",
-            type=Word("zeros", "border", "reflection"),
-            default="zeros",
-            show_default=True,
-            help="What lies outside a picture.",
-        ),
+        padding_option,
     )
 
 
-def sampling_options(n: int, alpha: float = 1e-3) -> Callable[[Command], Command]:
-    """`--n`, `--n0`, `--alpha`, `--seed`, one argument each."""
+def sampling_options(
+    n: int, alpha: float = 1e-3, *, seed: bool = True
+) -> Callable[[Command], Command]:
+    """`--n`, `--n0`, `--alpha` and perhaps `--seed`, one argument each."""
 
     def decorate(command: Command) -> Command:
+        own = click.option("--seed", default=0, show_default=True, help="Seed of the noise.")
         for option in (
-            click.option("--seed", default=0, show_default=True, help="Seed of the noise."),
+            *([own] if seed else []),
             click.option(
                 "--alpha", default=alpha, show_default=True, help="Failure probability a picture."
             ),
@@ -188,6 +197,26 @@ def sampling_options(n: int, alpha: float = 1e-3) -> Callable[[Command], Command
         return command
 
     return decorate
+
+
+def choosing_options(command: Command) -> Command:
+    """`--method`, `--skip`, `--max` (the argument `most`) and `--region` (`regions`)."""
+    for option in (
+        click.option(
+            "--region", "regions", multiple=True, help="'rotation<=10deg, scale=0.8..1.2'."
+        ),
+        click.option("--max", "most", type=int, help="Look at the first N pictures only."),
+        click.option("--skip", default=1, show_default=True, help="Certify every K-th picture."),
+        click.option(
+            "--method",
+            type=Word("clopper_pearson", "bonferroni", "anytime"),
+            default="clopper_pearson",
+            show_default=True,
+            help="The bound on probabilities.",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 def run_option(command: Command) -> Command:

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deformrs.cli.options import Word, split_list, typed
+from deformrs.cli.options import (
+    choosing_options,
+    padding_option,
+    sampling_options,
+    split_list,
+    typed,
+)
 from deformrs.cli.training_options import start_options, training_options
 from deformrs.errors import DeformRSError
 
@@ -30,29 +36,12 @@ _BESIDE_A_FILE = ("file", "out", "listing", "report", "device", "data_root")
     "--deformation", "deformations", multiple=True, help="rotation, dct:3, …; again for more runs."
 )
 @click.option("--noise", "noises", multiple=True, help="uniform:30deg, …; again for more runs.")
-@click.option(
-    "--padding",
-    type=Word("zeros", "border", "reflection"),
-    default="zeros",
-    show_default=True,
-    help="What lies outside a picture.",
-)
+@padding_option
 @start_options(required=False)
 @training_options()
-@click.option("--n", default=100_000, show_default=True, help="Samples that bound a probability.")
-@click.option("--n0", default=100, show_default=True, help="Samples that choose the class.")
-@click.option("--alpha", default=1e-3, show_default=True, help="Failure probability a picture.")
-@click.option(
-    "--method",
-    type=Word("clopper_pearson", "bonferroni", "anytime"),
-    default="clopper_pearson",
-    show_default=True,
-    help="The bound on probabilities.",
-)
-@click.option("--skip", default=1, show_default=True, help="Certify every K-th picture.")
-@click.option("--max", "most", type=int, help="Look at the first N pictures only.")
+@sampling_options(n=100_000, seed=False)
+@choosing_options
 @click.option("--radii", help="Columns of the table, e.g. 10deg,30deg.")
-@click.option("--region", "regions", multiple=True, help="'rotation<=10deg, scale=0.8..1.2'.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),

@@ -110,6 +110,7 @@ class _Training:
             self.model, self.optimizer, self.processes, self.precision, compiled=compiled
         )
         alone = self.processes.count == 1
+        asked_to_stop = stop or (lambda: False)
         self.model.train()
         saved = looked = time.monotonic()
         while self.step < self.steps:
@@ -120,7 +121,7 @@ class _Training:
                 if place == 0:
                     ready = self._warm()
                 ended = self.step % self.steps_per_epoch == 0
-                if stop is not None and not ended and stop():
+                if not ended and asked_to_stop():
                     if checkpoints and alone:
                         self._save(checkpoints)
                     raise KeyboardInterrupt
@@ -136,7 +137,7 @@ class _Training:
             if watch is not None:
                 watch(moment)
             late = time.monotonic() - saved > checkpoint_seconds
-            stopped = stop is not None and stop() and self.step < self.steps
+            stopped = self.step < self.steps and asked_to_stop()
             if checkpoints and (late or stopped or self.step == self.steps or not alone):
                 saved = self._save(checkpoints)
             if stopped:
