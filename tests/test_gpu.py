@@ -15,15 +15,18 @@ from torch import Tensor
 from deformrs import (
     Deformation,
     Gaussian,
+    Independent,
     Rotation,
     SmoothedClassifier,
     Uniform,
     certify_dataset,
 )
+from deformrs.errors import ScarcityWarning
 from deformrs.models import SmallCNN, load_model, save_model
 from deformrs.preparation import Preparation
 from deformrs.randomness import Stage
 from deformrs.runs import CERTIFICATES, read_config
+from deformrs.stopping import Stopping
 from deformrs.tasks.certifying import Sampling, certify_job
 from deformrs.tasks.jobs import prepare
 from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
@@ -145,7 +148,7 @@ def test_pictures_that_share_batches_agree_with_each_alone(tmp_path: Path) -> No
     pictures = [(torch.rand(1, 28, 28, generator=generator), k) for k in range(10)]
     alone = list(certify_dataset(g, pictures, n=1000, together=1))
     shared = list(certify_dataset(g, pictures, n=1000, out=tmp_path))
-    assert read_config(tmp_path)["together"] == 8
+    assert read_config(tmp_path)["together"] == 66
     for one, other in zip(alone, shared, strict=True):
         found, expected = (r.certificate.counts.estimation for r in (one, other))
         # Rounding may settle a near tie in another way: one sample in a thousand at most.
@@ -156,3 +159,75 @@ def test_pictures_that_share_batches_agree_with_each_alone(tmp_path: Path) -> No
         (tmp_path / CERTIFICATES).write_bytes(b"".join(lines[:kept]))
         list(certify_dataset(g, pictures, n=1000, out=tmp_path))
         assert (tmp_path / CERTIFICATES).read_bytes() == whole
+
+
+@pytest.mark.filterwarnings("default")
+def test_decided_pictures_share_batches_and_wait_only_at_looks(tmp_path: Path) -> None:
+    network = SmallCNN(width=8).eval().cuda()
+    generator = torch.Generator().manual_seed(1)
+    pictures = [(torch.rand(1, 28, 28, generator=generator), k) for k in range(10)]
+    g = SmoothedClassifier(network, Rotation(), Uniform(1.0), 10, batch_size=512)
+    asked = Stopping(radii=("10deg",))
+    alone = list(certify_dataset(g, pictures, n=5000, stopping=asked, together=1))
+    shared = list(certify_dataset(g, pictures, n=5000, stopping=asked, out=tmp_path))
+    assert read_config(tmp_path)["together"] == 2048
+    for one, other in zip(alone, shared, strict=True):
+        a, b = one.certificate.counts, other.certificate.counts
+        assert a.selection == b.selection
+        assert a.n == b.n or abs(a.hits / a.n - b.hits / b.n) < 0.05
+
+
+def test_a_batch_that_does_not_fit_is_halved() -> None:
+    class Wide(torch.nn.Module):
+        """Needs 8 GiB for every picture of a batch."""
+
+        def forward(self, pictures: Tensor) -> Tensor:
+            room = torch.empty(len(pictures), 2**33, dtype=torch.uint8, device=pictures.device)
+            del room
+            return pictures.mean(dim=(1, 2, 3), keepdim=False)[:, None] * torch.tensor(
+                [1.0, -1.0], device=pictures.device
+            )
+
+    image = torch.rand(1, 8, 8, generator=torch.Generator())
+    g = SmoothedClassifier(Wide().eval(), Rotation(), Uniform(1.0), 2, batch_size=64, device="cuda")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert g.certify(image, n=300, n0=50).counts.estimation == (300, 0)
+    said = [str(w.message) for w in caught if issubclass(w.category, ScarcityWarning)]
+    assert said
+    assert "do not fit the memory of the device: it goes on with batches of" in said[-1]
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch.compile, which differ from version to version
+@pytest.mark.parametrize("deformation", EXAMPLES)
+def test_compiled_counts_agree(deformation: Deformation) -> None:
+    network = SmallCNN(width=8, channels=3).eval().cuda()
+    image = torch.rand(3, 24, 24, generator=torch.Generator())
+    noise = Gaussian(0.05)
+    if len(deformation.space((24, 24)).blocks) > 1:
+        noise = Independent(*[noise] * len(deformation.space((24, 24)).blocks))  # type: ignore[assignment]
+    plain, quick = (
+        SmoothedClassifier(network, deformation, noise, 10, batch_size=512, compiled=how)
+        for how in ("no", "default")
+    )
+    found = [g.count(image, 3000, Stage.ESTIMATE) for g in (plain, quick)]
+    assert quick.sampler.compiled == "default"
+    differing = sum(abs(a - b) for a, b in zip(*found, strict=True)) / 2
+    assert differing <= 6  # near ties, settled otherwise by rounding
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_count_does_not_wait_for_the_device() -> None:
+    model = SmallCNN(width=8).eval().cuda()
+    image = torch.rand(1, 28, 28, generator=torch.Generator()).cuda()
+    g = SmoothedClassifier(model, Rotation(), Uniform(0.5), 10, batch_size=1024, compiled="default")
+    g.count(image, 2048, Stage.ESTIMATE)
+    waits = []
+    for n in (2048, 40 * 1024):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            g.count(image, n, Stage.ESTIMATE)
+            torch.cuda.set_sync_debug_mode("default")
+        waits.append(sum("synchroniz" in str(warning.message) for warning in caught))
+    assert 0 < waits[1] <= waits[0] < 10

@@ -23,7 +23,8 @@ from deformrs import (
     VectorField,
 )
 from deformrs.models import SmallCNN
-from deformrs.randomness import BLOCK, Stage, block_seed, noise_batches
+from deformrs.randomness import BLOCK, Span, Stage, block_seed, raw_batches
+from deformrs.space import Space
 from smoothed import IMAGE, Model, smoothed
 
 
@@ -39,17 +40,9 @@ class TestReproducibility:
         space = Translation().space((8, 8))
 
         def draw(size: int) -> Tensor:
-            batches = noise_batches(
-                Gaussian(1.0),
-                space,
-                n,
-                size,
-                torch.device("cpu"),
-                seed=4,
-                indices=[2],
-                stage=Stage(1),
-            )
-            rows = list(batches)
+            spans = [Span(2, Stage.ESTIMATE, 0, n)]
+            batches = raw_batches(Gaussian(1.0), space, spans, size, torch.device("cpu"), seed=4)
+            rows = [batch.raw for batch in batches]
             assert all(len(batch) == size for batch in rows[:-1])
             return torch.cat(rows)
 
@@ -101,20 +94,9 @@ class TestReproducibility:
         with probability below 1e-5.
         """
         space = Translation().space((8, 8))
-        rows = torch.cat(
-            list(
-                noise_batches(
-                    Gaussian(1.0),
-                    space,
-                    2001 * BLOCK,
-                    BLOCK,
-                    torch.device("cpu"),
-                    seed=0,
-                    indices=[0],
-                    stage=Stage.ESTIMATE,
-                )
-            )
-        )[:, 0].reshape(-1, BLOCK)
+        spans = [Span(0, Stage.ESTIMATE, 0, 2001 * BLOCK)]
+        batches = raw_batches(Gaussian(1.0), space, spans, BLOCK, torch.device("cpu"), seed=0)
+        rows = torch.cat([batch.raw for batch in batches])[:, 0].reshape(-1, BLOCK)
         products = (rows[:-1] * rows[1:]).double()
         each = products.sum(dim=0) / math.sqrt(len(products))
         assert each.abs().max() < 5.5
@@ -182,12 +164,12 @@ class TestSampling:
     def test_noise_is_drawn_as_it_is_needed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Never more than a block ahead of the pictures."""
         drawn = seen = most_ahead = 0
-        original = Uniform.standard_draws
+        original = Uniform.raw
 
-        def counted(law: Uniform, n: int, dim: int, generator: torch.Generator) -> Tensor:
+        def counted(law: Uniform, n: int, space: Space, generator: torch.Generator) -> Tensor:
             nonlocal drawn
             drawn += n
-            return original(law, n, dim, generator)
+            return original(law, n, space, generator)
 
         def watch(pictures: Tensor) -> Tensor:
             nonlocal seen, most_ahead
@@ -195,7 +177,7 @@ class TestSampling:
             most_ahead = max(most_ahead, drawn - seen)
             return torch.zeros(len(pictures), 5)
 
-        monkeypatch.setattr(Uniform, "standard_draws", counted)
+        monkeypatch.setattr(Uniform, "raw", counted)
         smoothed(watch, batch_size=100).count(IMAGE, 20_000, Stage.PREDICT)
         assert drawn >= seen == 20_000
         assert most_ahead <= BLOCK
@@ -219,7 +201,8 @@ class TestSampling:
         """π in float32 is 2.8e-8 too large: every draw would be, and the mean would show it."""
         law, space = Uniform(math.pi), Rotation().space((8, 8))
         draws = law.sample(10_000, space, torch.Generator().manual_seed(0)).double()
-        unit = law.standard_draws(10_000, 1, torch.Generator().manual_seed(0)).double()
+        raw = law.raw(10_000, space, torch.Generator().manual_seed(0))
+        unit = law.standard(raw).double()
         ratio = (draws / unit).mean().item() / math.pi - 1
         assert abs(ratio) < 2e-9  # one rounding a draw, of 3e-8 at most, averages out
 

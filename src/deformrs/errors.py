@@ -26,5 +26,13 @@ class ModelError(DeformRSError, RuntimeError):
     """The classifier did something that a certificate cannot be built on."""
 
 
+class NoMemoryError(ModelError):
+    """A batch does not fit the memory of the device."""
+
+
+class ScarcityWarning(UserWarning):
+    """It goes on, but not as fast as was asked for: the message says why."""
+
+
 class UnsupportedError(DeformRSError, TypeError):
     """The objects are fine one by one, but this question cannot be asked of them together."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from deformrs.noise import NoiseLaw
 from deformrs.space import Space
@@ -23,6 +26,60 @@ class Stage(IntEnum):
     PREDICT = 2
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Samples `start` to `stop` - 1 that a picture gets in a stage, and where they are counted."""
+
+    index: int
+    """The picture's number in its data set: with seed, stage and sample it names the noise."""
+    stage: Stage
+    start: int
+    stop: int
+    picture: int = 0
+    """The picture's place among those at hand."""
+    row: int = 0
+    """The row of counts that its answers go to."""
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def part(self, start: int, stop: int) -> Span:
+        """Some of the samples."""
+        return Span(self.index, self.stage, start, stop, self.picture, self.row)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Draws of several spans, one after another."""
+
+    raw: Tensor
+    """[n, d], to be made params by the law."""
+    pieces: tuple[Span, ...]
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def cut(self, size: int) -> Iterator[Batch]:
+        """The same draws in batches of at most that size."""
+        if len(self) <= size:
+            yield self
+            return
+        pieces, start = list(self.pieces), 0
+        while pieces:
+            taken: list[Span] = []
+            room = size
+            while pieces and room:
+                piece = pieces.pop(0)
+                middle = min(piece.stop, piece.start + room)
+                taken.append(piece.part(piece.start, middle))
+                if middle < piece.stop:
+                    pieces.insert(0, piece.part(middle, piece.stop))
+                room -= len(taken[-1])
+            end = start + size - room
+            yield Batch(self.raw[start:end], tuple(taken))
+            start = end
+
+
 def block_seed(seed: int, index: int, stage: Stage, block: int) -> int:
     """The seed of one block of noise: 64 bits.
 
@@ -30,39 +87,46 @@ def block_seed(seed: int, index: int, stage: Stage, block: int) -> int:
     bits, which is all that torch's CPU generator looks at. A hash of the four numbers would let
     two blocks of an image coincide once in 50,000 certificates of 100,000 samples.
     """
-    start = np.random.SeedSequence(int(seed), spawn_key=(int(index),)).generate_state(1, np.uint64)[
-        0
-    ]
-    return (int(start) + block * len(Stage) + stage) % 2**64
+    return (_start(int(seed), int(index)) + block * len(Stage) + stage) % 2**64
 
 
-def noise_batches(
+@lru_cache(maxsize=4096)
+def _start(seed: int, index: int) -> int:
+    return int(np.random.SeedSequence(seed, spawn_key=(index,)).generate_state(1, np.uint64)[0])
+
+
+def raw_batches(
     law: NoiseLaw,
     space: Space,
-    n: int,
+    spans: Iterable[Span],
     batch_size: int,
     device: torch.device,
     *,
     seed: int,
-    indices: Sequence[int],
-    stage: Stage,
-) -> Iterator[torch.Tensor]:
-    """n draws of params for each picture, one picture after another: [at most batch_size, d].
+) -> Iterator[Batch]:
+    """The draws of all spans in batches of that size, but for the last.
 
-    They are the same whatever the batch size and the other pictures. Draws of a smaller n are the
-    first of a larger one.
+    A draw follows from the seed and from the index, the stage and the number of its sample:
+    whatever the batch size and the other spans.
     """
     generator = torch.Generator(device)
-    waiting: list[torch.Tensor] = []
-    count = 0
-    for index in indices:
-        for block in range(-(-n // BLOCK)):
-            generator.manual_seed(block_seed(seed, index, stage, block))
-            waiting.append(law.sample(BLOCK, space, generator)[: n - block * BLOCK])
-            count += len(waiting[-1])
-            while count >= batch_size:
-                draws = torch.cat(waiting)
-                yield draws[:batch_size]
-                waiting, count = [draws[batch_size:]], count - batch_size
-    if count:
-        yield torch.cat(waiting)
+    rows: list[Tensor] = []
+    pieces: list[Span] = []
+    room = batch_size
+    for span in spans:
+        at = span.start
+        while at < span.stop:
+            block, inside = divmod(at, BLOCK)
+            generator.manual_seed(block_seed(seed, span.index, span.stage, block))
+            drawn = law.raw(BLOCK, space, generator)
+            end = min(span.stop, (block + 1) * BLOCK)
+            while at < end:
+                taken = min(end - at, room)
+                rows.append(drawn[inside : inside + taken])
+                pieces.append(span.part(at, at + taken))
+                at, inside, room = at + taken, inside + taken, room - taken
+                if not room:
+                    yield Batch(torch.cat(rows), tuple(pieces))
+                    rows, pieces, room = [], [], batch_size
+    if rows:
+        yield Batch(torch.cat(rows), tuple(pieces))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from deformrs.errors import DeformRSError, ModelError
+from deformrs.errors import DeformRSError, ModelError, NoMemoryError
 
 
 def scores_of(model: Callable[[Tensor], Tensor], pictures: Tensor) -> Tensor:
@@ -15,12 +15,12 @@ def scores_of(model: Callable[[Tensor], Tensor], pictures: Tensor) -> Tensor:
     try:
         scores: object = model(pictures)
     except (torch.OutOfMemoryError, MemoryError) as error:
-        raise _no_memory(pictures) from error
+        raise no_memory(pictures) from error
     except (RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, DeformRSError):
             raise
         if "allocate memory" in str(error):  # what a CPU runs out of has no exception of its own
-            raise _no_memory(pictures) from error
+            raise no_memory(pictures) from error
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise ModelError(
             "the model's answer",
@@ -43,37 +43,10 @@ def scores_of(model: Callable[[Tensor], Tensor], pictures: Tensor) -> Tensor:
     )
 
 
-def tally(
-    score: Callable[[Tensor], Tensor],
-    batches: Iterable[tuple[Tensor, Tensor]],
-    owners: int,
-    num_classes: int,
-    device: torch.device,
-) -> list[tuple[int, ...]]:
-    """How often each class is the answer, for each owner: batches are pictures and their owners.
-
-    The counts stay on the device until the end.
-    """
-    counts = torch.zeros(owners * num_classes, dtype=torch.int64, device=device)
-    undefined = torch.zeros((), dtype=torch.bool, device=device)
-    for pictures, own in batches:
-        best, answers = score(pictures).max(dim=1)
-        undefined |= ~best.isfinite().all()  # the largest of a row with NaN is NaN
-        counts.scatter_add_(0, own * num_classes + answers, torch.ones_like(answers))
-    # The one look at the results: asking after every batch would make the device wait.
-    if undefined:
-        raise ModelError(
-            "a score of the model",
-            "NaN or infinite",
-            "must be a number",
-            "check the weights, the precision and the input range",
-        )
-    return [tuple(row) for row in counts.view(owners, num_classes).tolist()]
-
-
-def _no_memory(pictures: Tensor) -> ModelError:
+def no_memory(pictures: Tensor) -> NoMemoryError:
+    """What to say where a batch of such pictures does not fit."""
     count, channels, height, width = pictures.shape
-    return ModelError(
+    return NoMemoryError(
         "the memory of the device",
         f"too small for {count} pictures of {channels} x {height} x {width} at once",
         "must hold a batch",

@@ -36,8 +36,12 @@ class NoiseLaw(Configurable, ABC):
         """Raise if this law cannot be put on that space."""
 
     @abstractmethod
-    def sample(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
-        """Draw params: [n, d], float32, on the generator's device."""
+    def raw(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
+        """n draws as they come from the generator, on its device: [n, d], float32."""
+
+    @abstractmethod
+    def params(self, raw: torch.Tensor, space: Space) -> torch.Tensor:
+        """Raw draws as params: [n, d], float32. A fixed function of each row."""
 
     @abstractmethod
     def distance(self, shifts: NDArray[np.float64], space: Space) -> Distance:
@@ -54,6 +58,10 @@ class NoiseLaw(Configurable, ABC):
     def examples(cls) -> tuple[NoiseLaw, ...]:
         """Instances on which the generic tests are run."""
         return ()
+
+    def sample(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
+        """Draw params: [n, d], float32, on the generator's device."""
+        return self.params(self.raw(n, space, generator), space)
 
     def covers(self, shifts: NDArray[np.float64], bound: Bound, space: Space) -> NDArray[np.bool_]:
         """Which of shifts: [k, d] the bound certifies."""

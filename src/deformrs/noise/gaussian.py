@@ -40,10 +40,13 @@ class Gaussian(ScaledLaw):
     def norm(self, block: int) -> int:
         return 2
 
-    def standard_draws(self, n: int, dim: int, generator: torch.Generator) -> torch.Tensor:
+    def raw(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
         import torch
 
-        return torch.randn(n, dim, generator=generator, device=generator.device)
+        return torch.randn(n, space.dim, generator=generator, device=generator.device)
+
+    def standard(self, raw: torch.Tensor) -> torch.Tensor:
+        return raw
 
     def distance(self, shifts: NDArray[np.float64], space: Space) -> Distance:
         scaled = array_up(space.lengths(shifts) / self.scales(space))

@@ -78,10 +78,19 @@ class Independent(NoiseLaw):
         for index, law in enumerate(self.laws):
             law.check(space.alone(index))
 
-    def sample(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
+    def raw(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
         import torch
 
-        parts = [law.sample(n, space.alone(i), generator) for i, law in enumerate(self.laws)]
+        parts = [law.raw(n, space.alone(i), generator) for i, law in enumerate(self.laws)]
+        return torch.cat(parts, dim=1)
+
+    def params(self, raw: torch.Tensor, space: Space) -> torch.Tensor:
+        import torch
+
+        parts = [
+            law.params(raw[:, part], space.alone(index))
+            for index, (law, part) in enumerate(zip(self.laws, space.slices, strict=True))
+        ]
         return torch.cat(parts, dim=1)
 
     def distance(self, shifts: NDArray[np.float64], space: Space) -> Distance:

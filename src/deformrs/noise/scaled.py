@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -44,8 +45,8 @@ class ScaledLaw(NoiseLaw):
         object.__setattr__(self, "scale", scales if several else scales[0])
 
     @abstractmethod
-    def standard_draws(self, n: int, dim: int, generator: torch.Generator) -> torch.Tensor:
-        """[n, dim] at scale 1."""
+    def standard(self, raw: torch.Tensor) -> torch.Tensor:
+        """Raw draws at scale 1: [n, d]."""
 
     @abstractmethod
     def radius(self, bound: Bound, space: Space) -> float:
@@ -79,16 +80,29 @@ class ScaledLaw(NoiseLaw):
         ]
         return f"{self.name} noise of scale {', '.join(dict.fromkeys(shown))}"
 
-    def sample(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
+    def params(self, raw: torch.Tensor, space: Space) -> torch.Tensor:
+        import torch
+
         # In float32 the scale itself would be rounded: one error in all draws, and not the law
         # that is certified.
-        draws = self.standard_draws(n, space.dim, generator).double()
+        draws = self.standard(raw).double()
         if isinstance(self.scale, float):
-            return draws.mul_(self.scale).float()
-        return draws.mul_(draws.new_tensor(self.scale)).float()
+            return (draws * self.scale).float()
+        compiling = torch.compiler.is_compiling()  # which makes it a constant of its own accord
+        row = draws.new_tensor(self.scale) if compiling else _row(self.scale, raw.device)
+        return (draws * row).float()
 
     def radii(self, bound: Bound, space: Space) -> tuple[float, ...]:
         return tuple(
             self.alone(part).radius(bound, space.alone(index))
             for index, part in enumerate(space.slices)
         )
+
+
+@lru_cache(maxsize=64)
+def _row(scales: tuple[float, ...], device: torch.device) -> torch.Tensor:
+    """The scales where they are needed. Copied once: a device would wait for every copy."""
+    import torch
+
+    with torch.inference_mode(False):
+        return torch.tensor(scales, dtype=torch.float64, device=device)

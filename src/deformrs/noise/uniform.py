@@ -53,10 +53,13 @@ class Uniform(ScaledLaw):
                 "angles are in radians: math.radians(180) is the whole circle",
             )
 
-    def standard_draws(self, n: int, dim: int, generator: torch.Generator) -> torch.Tensor:
+    def raw(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
         import torch
 
-        return 2 * torch.rand(n, dim, generator=generator, device=generator.device) - 1
+        return torch.rand(n, space.dim, generator=generator, device=generator.device)
+
+    def standard(self, raw: torch.Tensor) -> torch.Tensor:
+        return 2 * raw - 1  # exact: a raw draw has 24 bits
 
     def distance(self, shifts: NDArray[np.float64], space: Space) -> Distance:
         widths = 2 * self.scales(space)

@@ -1,0 +1,222 @@
+"""The one way from pictures to counts: draw, deform, ask the model, count. All on the device."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deformrs.compiling import Compiled, check_compiled, compiled
+from deformrs.deformations import Deformation
+from deformrs.errors import (
+    DeformRSError,
+    InputError,
+    ModelError,
+    NoMemoryError,
+    ScarcityWarning,
+)
+from deformrs.geometry import Padding, size_of, warp
+from deformrs.noise import NoiseLaw
+from deformrs.randomness import Batch, Span, raw_batches
+from deformrs.scoring import no_memory, scores_of
+
+Watch = Callable[[int], None]
+"""Called after every batch with the number of samples in it."""
+
+Execution = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""From raw draws, pictures and perhaps a shift to scores."""
+
+
+class Sampler:
+    """Counts what `model` answers to deformed pictures.
+
+    How samples are cut into batches never changes which noise is drawn, nor does compilation.
+    Batches that do not fit the memory are halved, and a model that cannot be compiled is run as
+    it is; both say so by a `ScarcityWarning`.
+    """
+
+    def __init__(
+        self,
+        model: Callable[[Tensor], Tensor],
+        deformation: Deformation,
+        noise: NoiseLaw,
+        num_classes: int,
+        *,
+        padding: Padding,
+        batch_size: int,
+        how: Compiled = "no",
+    ) -> None:
+        check_compiled(how)
+        self.model, self.deformation, self.noise = model, deformation, noise
+        self.num_classes, self.padding = num_classes, padding
+        self.batch_size, self.compiled = batch_size, how
+        self._fitting = batch_size
+        self._executed: Execution | None = None
+        self._compiled_for: torch.Size | None = None
+
+    @torch.inference_mode()
+    def count(
+        self,
+        pictures: Tensor,
+        spans: Iterable[Span],
+        rows: int,
+        *,
+        seed: int,
+        shift: Tensor | None = None,
+        watch: Watch | None = None,
+    ) -> NDArray[np.int64]:
+        """How often each class is answered, for each row that the spans name: [rows, K].
+
+        pictures: [k, c, h, w]; shift: [1, d], added to all params. The counts stay on the device
+        until the end, and memory does not grow with the number of samples.
+        """
+        self.warm_up(pictures)
+        device = pictures.device
+        space = self.deformation.space(size_of(pictures))
+        # One row more takes what fills up batches.
+        counts = torch.zeros((rows + 1) * self.num_classes, dtype=torch.int64, device=device)
+        undefined = torch.zeros((), dtype=torch.bool, device=device)
+        for batch in raw_batches(self.noise, space, spans, self.batch_size, device, seed=seed):
+            for scores, own in self._scored(batch, pictures, rows, shift):
+                best, answers = scores.max(dim=1)
+                undefined |= ~best.isfinite().all()  # the largest of a row with NaN is NaN
+                counts.scatter_add_(0, own * self.num_classes + answers, torch.ones_like(answers))
+            if watch is not None:
+                watch(len(batch))
+        # The one look at the results: asking after every batch would make the device wait.
+        if undefined:
+            raise ModelError(
+                "a score of the model",
+                "NaN or infinite",
+                "must be a number",
+                "check the weights, the precision and the input range",
+            )
+        found: NDArray[np.int64] = counts.view(rows + 1, self.num_classes)[:rows].cpu().numpy()
+        return found
+
+    @torch.inference_mode()
+    def warm_up(self, pictures: Tensor) -> None:
+        """Compile for such pictures, if that was asked for and is not done: [k, c, h, w].
+
+        Afterwards `compiled` says how it really runs.
+        """
+        if self.compiled == "no" or pictures.shape[1:] == self._compiled_for:
+            return
+        if self._compiled_for is not None:
+            raise InputError(
+                "the picture",
+                f"of shape {tuple(pictures.shape[1:])}",
+                f"must have the shape compiled for, {tuple(self._compiled_for)}",
+                "resize and crop all pictures to one size, or do not compile",
+            )
+        space = self.deformation.space(size_of(pictures))
+        while True:
+            size = self._fitting
+            some = pictures[:1].expand(size, *pictures.shape[1:]).contiguous()
+            raw = self.noise.raw(size, space, torch.Generator(pictures.device))
+            try:
+                self._executed = compiled(self._executing, self.compiled)
+                self._executed(raw, some, None)
+            except torch.OutOfMemoryError as error:
+                if size == 1:
+                    raise no_memory(pictures[:1]) from error
+            except DeformRSError:
+                raise
+            except RuntimeError as error:  # of which every error of torch.compile is one
+                reason = str(error).strip().splitlines()[0]
+                _say(f"the model cannot be compiled here ({reason}): it runs as it is")
+                self.compiled, self._executed = "no", None
+                return
+            else:
+                self._compiled_for = pictures.shape[1:]
+                return
+            self._shrink(size, pictures)
+
+    def _scored(
+        self, batch: Batch, pictures: Tensor, rows: int, shift: Tensor | None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Scores of a batch, and the row that each belongs to, in parts that fit the memory."""
+        waiting = [batch]
+        while waiting:
+            part = waiting.pop(0)
+            if len(part) > self._fitting:
+                waiting[:0] = part.cut(self._fitting)
+                continue
+            try:
+                scored = self._scores(part, pictures, rows, shift)
+            except (torch.OutOfMemoryError, NoMemoryError) as error:
+                if len(part) == 1:
+                    raise no_memory(pictures[:1]) from error
+                waiting.insert(0, part)
+            else:
+                yield scored
+                continue
+            # Out of the handler, whose traceback holds on to what did not fit.
+            self._shrink(len(part), pictures)
+
+    def _shrink(self, size: int, pictures: Tensor) -> None:
+        self._fitting = size // 2
+        _say(
+            f"{size} pictures of {' x '.join(map(str, pictures.shape[1:]))} do not fit the memory "
+            f"of the device: it goes on with batches of {self._fitting}"
+        )
+        if pictures.is_cuda:
+            torch.cuda.empty_cache()
+
+    def _scores(
+        self, batch: Batch, pictures: Tensor, rows: int, shift: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        execution = self._executed
+        raw, size = batch.raw, len(batch)
+        if execution is not None:  # compiled for one shape: filled up to it
+            raw = torch.nn.functional.pad(raw, (0, 0, 0, self._fitting - size))
+            size = self._fitting
+        places, own = _where(batch.pieces, size, rows, pictures.device)
+        if len(pictures) == 1 and execution is None:
+            of_each = pictures.expand(size, *pictures.shape[1:])
+        else:
+            of_each = pictures.index_select(0, places)
+        if execution is None:
+            scores = scores_of(self.model, self._moved(raw, of_each, shift))
+        else:
+            scores = scores_of(lambda some: execution(raw, some, shift), of_each)
+        if scores.shape[1] != self.num_classes:
+            raise ModelError(
+                "the model's output",
+                f"of shape {tuple(scores.shape)}",
+                f"must be floating-point scores of shape {(size, self.num_classes)}",
+                "set num_classes to what the model returns, or wrap the model",
+            )
+        return scores, own
+
+    def _executing(self, raw: Tensor, pictures: Tensor, shift: Tensor | None) -> Tensor:
+        return self.model(self._moved(raw, pictures, shift))
+
+    def _moved(self, raw: Tensor, pictures: Tensor, shift: Tensor | None) -> Tensor:
+        """Pictures under draws, each under its own."""
+        size = size_of(pictures)
+        params = self.noise.params(raw, self.deformation.space(size))
+        field = self.deformation.field(params if shift is None else params + shift, size)
+        return warp(pictures, field, self.padding)
+
+
+def _where(
+    pieces: Sequence[Span], size: int, filling: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """The place of the picture of every sample, and the row of its count; `filling` at the end."""
+    lengths = [len(piece) for piece in pieces]
+    lengths.append(size - sum(lengths))
+    both = np.array([[*(p.picture for p in pieces), 0], [*(p.row for p in pieces), filling]])
+    places = torch.from_numpy(np.repeat(both, lengths, axis=1))
+    if device.type == "cuda":  # from pinned memory the copy does not wait for the device
+        places = places.pin_memory()
+    own = places.to(device, non_blocking=True)
+    return own[0], own[1]
+
+
+def _say(message: str) -> None:
+    warnings.warn(message, ScarcityWarning, stacklevel=3)

@@ -1,0 +1,225 @@
+"""From pictures to counts: spans share batches, memory runs short, compilation comes and fails."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from deformrs import (
+    Compose,
+    Gaussian,
+    Independent,
+    Rotation,
+    SmoothedClassifier,
+    Translation,
+    Uniform,
+)
+from deformrs.compiling import Compiled, compiled
+from deformrs.errors import InputError, ModelError, NoMemoryError, ScarcityWarning
+from deformrs.models import SmallCNN
+from deformrs.noise import NoiseLaw
+from deformrs.randomness import BLOCK, Batch, Span, Stage, raw_batches
+from deformrs.sampling import Sampler
+from smoothed import IMAGE, Model
+
+CPU = torch.device("cpu")
+SPACE = Rotation().space((12, 12))
+PICTURES = torch.rand(3, 1, 12, 12, generator=torch.Generator().manual_seed(4))
+
+
+def sampler(model: Model | None = None, batch_size: int = 64, how: Compiled = "no") -> Sampler:
+    model = SmallCNN(num_classes=5, width=4, seed=3).eval() if model is None else model
+    return Sampler(
+        model, Rotation(), Uniform(2.0), 5, padding="zeros", batch_size=batch_size, how=how
+    )
+
+
+def draws(spans: list[Span], size: int) -> list[Batch]:
+    return list(raw_batches(Uniform(1.0), SPACE, spans, size, CPU, seed=1))
+
+
+class TestSpans:
+    def test_a_span_is_the_same_part_of_the_noise_whatever_came_before(self) -> None:
+        whole = torch.cat([batch.raw for batch in draws([Span(7, Stage.ESTIMATE, 0, 1000)], 64)])
+        for start, stop in ((0, 1), (10, 30), (250, 260), (256, 512), (300, 999)):
+            before = Span(3, Stage.SELECT, 5, 77)
+            found = draws([before, Span(7, Stage.ESTIMATE, start, stop)], 50)
+            rows = torch.cat([batch.raw for batch in found])[72:]
+            assert torch.equal(rows, whole[start:stop])
+
+    @given(
+        st.lists(st.tuples(st.integers(0, 600), st.integers(0, 300)), min_size=1, max_size=5),
+        st.integers(1, 300),
+        st.integers(1, 300),
+    )
+    @settings(max_examples=60, deadline=None)
+    def test_batches_are_cut_without_loss(
+        self, parts: list[tuple[int, int]], size: int, smaller: int
+    ) -> None:
+        spans = [
+            Span(k, Stage.ESTIMATE, start, start + length, k, 10 + k)
+            for k, (start, length) in enumerate(parts)
+        ]
+        batches = draws(spans, size)
+        assert all(len(batch) == size for batch in batches[:-1])
+        pieces = [piece for batch in batches for piece in batch.pieces]
+        assert [(p.index, i) for p in pieces for i in range(p.start, p.stop)] == [
+            (span.index, i) for span in spans for i in range(span.start, span.stop)
+        ]
+        for batch in batches:
+            cut = list(batch.cut(smaller))
+            assert all(len(part) == smaller for part in cut[:-1])
+            assert all(sum(map(len, part.pieces)) == len(part) <= smaller for part in cut)
+            assert torch.equal(torch.cat([part.raw for part in cut]), batch.raw)
+
+    def test_pieces_go_to_their_rows(self) -> None:
+        spans = [
+            Span(4, Stage.SELECT, 0, 30, picture=2, row=0),
+            Span(4, Stage.ESTIMATE, 0, 100, picture=2, row=3),
+            Span(9, Stage.ESTIMATE, 40, 400, picture=0, row=1),
+            Span(4, Stage.ESTIMATE, 100, 150, picture=2, row=3),
+        ]
+        counts = sampler(batch_size=37).count(PICTURES, spans, 4, seed=2)
+        assert counts.sum(axis=1).tolist() == [30, 360, 0, 150]
+        g = SmoothedClassifier(sampler().model, Rotation(), Uniform(2.0), 5)
+        assert tuple(counts[3]) == g.count(PICTURES[2], 150, Stage.ESTIMATE, seed=2, index=4)
+        early, late = (g.count(PICTURES[0], k, Stage.ESTIMATE, seed=2, index=9) for k in (40, 400))
+        assert counts[1].tolist() == [b - a for a, b in zip(early, late, strict=True)]
+
+    @pytest.mark.parametrize(
+        "law", [Uniform((0.5, 0.1, 0.1)), Independent(Uniform(0.2), Gaussian((0.3, 0.1)))]
+    )
+    def test_raw_draws_become_params_row_by_row(self, law: NoiseLaw) -> None:
+        space = Compose(Rotation(), Translation()).space((12, 12))
+        whole = law.sample(BLOCK, space, torch.Generator().manual_seed(5))
+        raw = law.raw(BLOCK, space, torch.Generator().manual_seed(5))
+        parts = [law.params(part, space) for part in (raw[:100], raw[100:])]
+        assert torch.equal(torch.cat(parts), whole)
+        assert whole.dtype == torch.float32
+
+
+@pytest.fixture
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs are traced and kept as ever, but no code is made of them."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+
+
+class Greedy(nn.Module):
+    """Takes no more than so many pictures at once."""
+
+    def __init__(self, most: int, error: type[Exception] = torch.OutOfMemoryError) -> None:
+        super().__init__()
+        self.inner = SmallCNN(num_classes=5, width=4, seed=3)
+        self.most, self.error = most, error
+        self.sizes: list[int] = []
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        self.sizes.append(len(pictures))
+        if len(pictures) > self.most:
+            raise self.error("allocate memory")
+        scores: Tensor = self.inner(pictures)
+        return scores
+
+
+class TestMemory:
+    @pytest.mark.parametrize("error", [torch.OutOfMemoryError, MemoryError, RuntimeError])
+    def test_a_batch_that_does_not_fit_is_halved_and_no_sample_lost(
+        self, error: type[Exception]
+    ) -> None:
+        spans = [Span(k, Stage.ESTIMATE, 0, 333, k, k) for k in range(3)]
+        expected = sampler().count(PICTURES, spans, 3, seed=0)
+        tight = Greedy(30, error).eval()
+        g = sampler(tight, batch_size=200)
+        told: list[int] = []
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert np.array_equal(g.count(PICTURES, spans, 3, seed=0, watch=told.append), expected)
+        assert [str(warning.message)[-3:] for warning in caught] == ["100", " 50", " 25"]
+        assert all(warning.category is ScarcityWarning for warning in caught)
+        assert sum(told) == 999
+        assert max(tight.sizes[3:]) == 25
+        assert g.batch_size == 200, "what the run was asked for"
+
+    def test_one_picture_too_large_is_an_error(self) -> None:
+        g = sampler(Greedy(0).eval(), batch_size=4)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ScarcityWarning)
+            with pytest.raises(NoMemoryError, match="too small for 1 pictures of 1 x 12 x 12"):
+                g.count(PICTURES, [Span(0, Stage.SELECT, 0, 9)], 1, seed=0)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, when it first compiles
+class TestCompiled:
+    def test_the_same_counts_for_every_batch_size_and_path(self) -> None:
+        spans = [Span(k, Stage.ESTIMATE, 10 * k, 200 + k, k, k) for k in range(3)]
+        expected = sampler().count(PICTURES, spans, 3, seed=0)
+        g = sampler(batch_size=50, how="default")
+        told: list[int] = []
+        found = g.count(PICTURES, spans, 3, seed=0, watch=told.append)
+        assert g.compiled == "default"
+        assert np.array_equal(found, expected)
+        assert sum(told) == expected.sum()
+
+    def test_it_is_compiled_once_and_always_for_one_shape(self, quickly: None) -> None:
+        def few(pictures: Tensor) -> Tensor:
+            return pictures.flatten(1)[:, :5]
+
+        g = SmoothedClassifier(few, Rotation(), Uniform(2.0), 5, batch_size=32, compiled="default")
+        g.warm_up(IMAGE)
+        with torch.compiler.set_stance("fail_on_recompile"):
+            for n in (10, 32, 50):
+                assert g.certify(IMAGE, n=n, n0=5).counts.n == n
+        with pytest.raises(InputError, match=r"must have the shape compiled for, \(1, 12, 12\)"):
+            g.certify(torch.rand(1, 14, 14, generator=torch.Generator()), n=10)
+
+    def test_without_a_compiler_it_runs_as_it_is_and_says_so(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(*_: object, **__: object) -> None:
+            raise RuntimeError("no compiler found\nand so on")
+
+        monkeypatch.setattr(torch, "compile", broken)
+        g = sampler(how="max-autotune")
+        with pytest.warns(ScarcityWarning, match="compiled here .no compiler found.: it runs as"):
+            g.warm_up(PICTURES)
+        assert g.compiled == "no"
+        spans = [Span(0, Stage.SELECT, 0, 99)]
+        assert np.array_equal(
+            g.count(PICTURES, spans, 1, seed=0), sampler().count(PICTURES, spans, 1, seed=0)
+        )
+
+    def test_more_than_eight_models_are_compiled(self, quickly: None) -> None:
+        """torch.compile gives up on code that it has seen eight times."""
+        traces = 0
+
+        def times(factor: float) -> Model:
+            def model(pictures: Tensor) -> Tensor:
+                nonlocal traces
+                traces += torch.compiler.is_compiling()
+                return pictures * factor
+
+            return model
+
+        for factor in range(10):
+            compiled(times(factor), "default")(torch.ones(3))
+        assert traces >= 10
+
+    def test_an_unknown_name_is_told(self) -> None:
+        with pytest.raises(InputError, match="compiled is 'fast'; it must be one of no, default"):
+            sampler(how="fast")  # type: ignore[arg-type]
+
+    def test_scores_are_checked(self, quickly: None) -> None:
+        def wrong(pictures: Tensor) -> Tensor:
+            return pictures.flatten(1)[:, :4]
+
+        for how in ("no", "default"):
+            g = sampler(wrong, how=how)
+            with pytest.raises(ModelError, match="must be floating-point scores of shape"):
+                g.count(PICTURES, [Span(0, Stage.SELECT, 0, 9)], 1, seed=0)
