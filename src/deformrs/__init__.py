@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from deformrs.report.frame import results_frame
     from deformrs.runs import Result, load_run
     from deformrs.smoothing import SmoothedClassifier
+    from deformrs.stopping import Stopping
     from deformrs.training import train
 
 __version__ = "0.1.0"
@@ -61,6 +62,7 @@ _HOMES = {
     "report.frame": ("results_frame",),
     "runs": ("Result", "load_run"),
     "smoothing": ("SmoothedClassifier",),
+    "stopping": ("Stopping",),
     "training": ("train",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -85,6 +87,7 @@ __all__ = [
     "Scaling",
     "Shear",
     "SmoothedClassifier",
+    "Stopping",
     "Translation",
     "Uniform",
     "VectorField",

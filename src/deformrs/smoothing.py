@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from deformrs.certificate import Certificate, Counts
+from deformrs.certificate import Certificate
 from deformrs.checks import check_alpha, check_seed, check_whole
+from deformrs.compiling import Compiled
 from deformrs.deformations import Deformation
-from deformrs.errors import InputError, ModelError
-from deformrs.geometry import Padding, check_padding, check_pictures, size_of, warp
+from deformrs.errors import InputError
+from deformrs.geometry import Padding, check_padding, check_pictures, size_of
 from deformrs.noise import NoiseLaw
-from deformrs.randomness import Stage, noise_batches
-from deformrs.scoring import check_evaluating, scores_of, tally
-from deformrs.statistics import check_method, sign_test
-
-Watch = Callable[[int], None]
-"""Called after every batch with the number of samples in it."""
+from deformrs.protocol import counts_of, method_for
+from deformrs.randomness import Span, Stage
+from deformrs.sampling import Sampler, Watch
+from deformrs.scoring import check_evaluating, scores_of
+from deformrs.space import Space
+from deformrs.statistics import sign_test
+from deformrs.stopping import Rule, Stopping
 
 
 class SmoothedClassifier:
@@ -26,7 +28,8 @@ class SmoothedClassifier:
 
     `model` maps N x C x H x W pictures in [0, 1] to N x K scores; normalisation is part of it.
     `deformation` says how pictures move, `noise` how its parameters are drawn, `padding` what
-    lies outside the picture. `batch_size` changes speed and memory, not which noise is drawn.
+    lies outside the picture. `batch_size` and `compiled` change speed and memory, not which noise
+    is drawn.
 
     >>> import torch
     >>> from deformrs import Rotation, SmoothedClassifier, Uniform
@@ -49,6 +52,7 @@ class SmoothedClassifier:
         *,
         padding: Padding = "zeros",
         batch_size: int = 256,
+        compiled: Compiled = "no",
         device: torch.device | str | None = None,
     ) -> None:
         if not callable(model) or isinstance(model, type):
@@ -69,8 +73,21 @@ class SmoothedClassifier:
         self.noise = noise
         self.num_classes = num_classes
         self.padding = padding
-        self.batch_size = batch_size
+        self.sampler = Sampler(
+            model,
+            deformation,
+            noise,
+            num_classes,
+            padding=padding,
+            batch_size=batch_size,
+            how=compiled,
+        )
+        self._rules: dict[tuple[Stopping, Space, float, int], Rule] = {}
         self.device = None if device is None else _as_device(device)
+
+    @property
+    def batch_size(self) -> int:
+        return self.sampler.batch_size
 
     def certify(
         self,
@@ -81,20 +98,31 @@ class SmoothedClassifier:
         seed: int = 0,
         *,
         index: int = 0,
-        method: str = "clopper_pearson",
+        method: str | None = None,
+        stopping: Stopping | None = None,
         watch: Watch | None = None,
     ) -> Certificate:
         """Certify the prediction for one picture.
 
         image: [c, h, w], floating point in [0, 1]. `n0` samples choose the class, `n` fresh ones
-        bound its probability. `index` is the picture's number in its data set, so that different
-        pictures get different noise. `method` is a name from `deformrs.statistics`, to be chosen
-        before the counts are seen. `watch` is told how far it is, a batch at a time.
+        bound its probability; with `stopping`, as few of them as settle what it asks. `index` is
+        the picture's number in its data set, so that different pictures get different noise.
+        `method` is a name from `deformrs.statistics`, to be chosen before the counts are seen;
+        None is Clopper-Pearson, and the any-time bound with `stopping`. `watch` is told how far it
+        is, a batch at a time.
 
         Guarantee: the certificate is false with probability at most alpha.
         """
         return self.certify_all(
-            [image], n, n0, alpha, seed, indices=[index], method=method, watch=watch
+            [image],
+            n,
+            n0,
+            alpha,
+            seed,
+            indices=[index],
+            method=method,
+            stopping=stopping,
+            watch=watch,
         )[0]
 
     def certify_all(
@@ -106,24 +134,34 @@ class SmoothedClassifier:
         seed: int = 0,
         *,
         indices: Sequence[int],
-        method: str = "clopper_pearson",
+        method: str | None = None,
+        stopping: Stopping | None = None,
         watch: Watch | None = None,
+        settled: Watch | None = None,
     ) -> list[Certificate]:
         """The same for several pictures of one size, whose samples share batches.
 
-        A GPU is then busy where each picture has few samples.
+        A GPU is then busy where each picture has few samples. `settled` is told how many more
+        pictures have all the samples they need.
         """
         check_alpha(alpha)
-        check_method(method)
-        selections, estimations = (
-            self.count_all(images, samples, stage, seed=seed, indices=indices, watch=watch)
-            for samples, stage in ((n0, Stage.SELECT), (n, Stage.ESTIMATE))
+        check_whole("n0", n0, least=1)
+        check_whole("n", n, least=1)
+        method = method_for(method, stopping)
+        pictures, space = self._ready(images, seed, indices)
+        rule = None if stopping is None else self._rule(stopping, space, float(alpha), n)
+        found = counts_of(
+            self.sampler,
+            pictures,
+            indices,
+            n,
+            n0,
+            seed=seed,
+            rule=rule,
+            watch=watch,
+            settled=settled,
         )
-        space = self.deformation.space(size_of(images[0]))
-        return [
-            self.noise.certify(Counts(selection, estimation), space, float(alpha), method)
-            for selection, estimation in zip(selections, estimations, strict=True)
-        ]
+        return [self.noise.certify(counts, space, float(alpha), method) for counts in found]
 
     def predict(
         self,
@@ -163,7 +201,6 @@ class SmoothedClassifier:
             [image], n, stage, seed=seed, indices=[index], shift=shift, watch=watch
         )[0]
 
-    @torch.inference_mode()
     def count_all(
         self,
         images: Sequence[Tensor],
@@ -175,41 +212,29 @@ class SmoothedClassifier:
         shift: Sequence[float] | None = None,
         watch: Watch | None = None,
     ) -> list[tuple[int, ...]]:
-        """The same for each of several pictures of one size, whose samples share batches.
-
-        The counts stay on the device until the end, and memory does not grow with n.
-        """
+        """The same for each of several pictures of one size, whose samples share batches."""
         check_whole("n0" if stage == Stage.SELECT else "n", n, least=1)
-        check_seed("seed", seed)
-        for index in indices:
-            check_seed("index", index)
-        check_evaluating(self.model)
-        pictures = self._stacked(images)
-        size = size_of(pictures)
-        space = self.deformation.space(size)
-        self.noise.check(space)
-        device = pictures.device
-        centre = torch.zeros(1, 1, device=device)
+        pictures, space = self._ready(images, seed, indices)
+        centre = None
         if shift is not None:
-            centre = torch.tensor(space.reduced(space.as_shift(shift)), device=device).float()
-
-        batches = noise_batches(
-            self.noise, space, n, self.batch_size, device, seed=seed, indices=indices, stage=stage
+            row = space.reduced(space.as_shift(shift))
+            centre = torch.tensor(row, dtype=torch.float32, device=pictures.device)
+        counts = self.sampler.count(
+            pictures,
+            [Span(index, stage, 0, n, p, p) for p, index in enumerate(indices)],
+            len(images),
+            seed=seed,
+            shift=centre,
+            watch=watch,
         )
+        return [tuple(row) for row in counts.tolist()]
 
-        def deformed() -> Iterator[tuple[Tensor, Tensor]]:
-            done = 0
-            for params in batches:
-                field = self.deformation.field(params + centre, size)
-                # Draw number i of all belongs to picture i // n.
-                own = torch.arange(done, done + len(params), device=device) // n
-                of_each = pictures[0] if len(images) == 1 else pictures.index_select(0, own)
-                yield warp(of_each, field, self.padding), own
-                done += len(params)
-                if watch is not None:
-                    watch(len(params))
+    def warm_up(self, image: Tensor) -> None:
+        """Compile for pictures like that one, if it was asked for, rather than at the first use.
 
-        return tally(self._scores, deformed(), len(images), self.num_classes, device)
+        `sampler.compiled` then says how it really runs.
+        """
+        self.sampler.warm_up(self._stacked([image]))
 
     def answer(self, image: Tensor) -> int:
         """What the model itself answers to the picture as it is. No guarantee comes with it."""
@@ -219,8 +244,21 @@ class SmoothedClassifier:
     def answer_all(self, images: Sequence[Tensor]) -> list[int]:
         """The same for each of several pictures of one size."""
         check_evaluating(self.model)
-        answers: list[int] = self._scores(self._stacked(images)).argmax(dim=1).tolist()
+        answers: list[int] = scores_of(self.model, self._stacked(images)).argmax(dim=1).tolist()
         return answers
+
+    def _ready(
+        self, images: Sequence[Tensor], seed: int, indices: Sequence[int]
+    ) -> tuple[Tensor, Space]:
+        """All that is looked at before anything is sampled: pictures, and their parameters."""
+        check_seed("seed", seed)
+        for index in indices:
+            check_seed("index", index)
+        check_evaluating(self.model)
+        pictures = self._stacked(images)
+        space = self.deformation.space(size_of(pictures))
+        self.noise.check(space)
+        return pictures, space
 
     def _stacked(self, images: Sequence[Tensor]) -> Tensor:
         """Pictures of one size, where they are sampled: [k, c, h, w]."""
@@ -242,17 +280,12 @@ class SmoothedClassifier:
                 return parameter.device
         return self.device or image.device
 
-    def _scores(self, pictures: Tensor) -> Tensor:
-        scores = scores_of(self.model, pictures)
-        wanted = (len(pictures), self.num_classes)
-        if tuple(scores.shape) != wanted:
-            raise ModelError(
-                "the model's output",
-                f"of shape {tuple(scores.shape)}",
-                f"must be floating-point scores of shape {wanted}",
-                "set num_classes to what the model returns, or wrap the model",
-            )
-        return scores
+    def _rule(self, stopping: Stopping, space: Space, alpha: float, n: int) -> Rule:
+        """Made once for all pictures of a size: it may take a while for regions."""
+        key = (stopping, space, alpha, n)
+        if key not in self._rules:
+            self._rules[key] = stopping.rule(self.noise, space, alpha, n)
+        return self._rules[key]
 
 
 def _as_device(device: torch.device | str) -> torch.device:

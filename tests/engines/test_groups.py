@@ -88,7 +88,7 @@ def test_one_picture_at_a_time_on_a_cpu() -> None:
 def test_a_group_that_is_not_full_is_filled_up() -> None:
     images = tuple(image for image, _ in PICTURES[:2])
     group = Group((4, 5), images, (0, 1), ("", ""), 4)
-    ((filled, indices),) = group._parts()
+    ((filled, indices),) = group._parts(fill=True)
     assert indices == [4, 5, 5, 5]
     assert [torch.equal(image, images[1]) for image in filled] == [False, True, True, True]
 

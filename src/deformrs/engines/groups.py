@@ -13,18 +13,29 @@ from deformrs.errors import InputError, ModelError
 from deformrs.geometry import size_of
 from deformrs.randomness import Stage
 from deformrs.runs import Result
-from deformrs.smoothing import SmoothedClassifier, Watch
+from deformrs.sampling import Watch
+from deformrs.smoothing import SmoothedClassifier
+from deformrs.stopping import Stopping
 
-_BATCHES = 16
-"""That a group fills: its last one, which is not full, then costs little."""
-_MOST = 256
+_BATCHES = 128
+"""That a group fills: its last one, which is not full, then costs less than a hundredth."""
+_MOST = 512
+_MOST_DECIDED = 2048
+"""Where easy pictures stop early, many are needed to fill batches."""
+_BYTES = 2**29
+"""That the pictures of a group may take."""
 
 
-def together_for(classifier: SmoothedClassifier, image: Tensor, n: int) -> int:
+def together_for(
+    classifier: SmoothedClassifier, image: Tensor, n: int, stopping: Stopping | None = None
+) -> int:
     """How many pictures to put together: one on a CPU, which a single one keeps busy."""
     if classifier.device_for(image).type != "cuda":
         return 1
-    return max(1, min(_MOST, _BATCHES * classifier.batch_size // n))
+    fitting = _BYTES // (image.numel() * image.element_size())
+    wanted = -(-_BATCHES * classifier.batch_size // n)
+    most = min(_MOST, wanted) if stopping is None else _MOST_DECIDED
+    return max(1, min(most, fitting))
 
 
 def groups_of(indices: Sequence[int], together: int) -> Iterator[tuple[int, ...]]:
@@ -34,11 +45,26 @@ def groups_of(indices: Sequence[int], together: int) -> Iterator[tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
+class Asked:
+    """What is asked of every picture, and who is told how it goes."""
+
+    n: int
+    n0: int
+    alpha: float
+    seed: int
+    method: str
+    stopping: Stopping | None
+    watch: Watch | None
+    settled: Watch | None
+
+
+@dataclass(frozen=True, eq=False)
 class Group:
     """Pictures that are certified together, with their labels and where they come from.
 
     Where a picture lies in which batch depends on its place among the chosen ones alone: a group
-    that is not full is filled up with its last picture. Pictures of different sizes go one by one.
+    that is not full is filled up with its last picture (but not where sampling stops early, and
+    batches depend on all pictures anyway). Pictures of different sizes go one by one.
     """
 
     indices: tuple[int, ...]
@@ -47,21 +73,21 @@ class Group:
     sources: tuple[str, ...]
     together: int
 
-    def certified(
-        self,
-        classifier: SmoothedClassifier,
-        n: int,
-        n0: int,
-        alpha: float,
-        seed: int,
-        method: str,
-        watch: Watch | None,
-    ) -> list[Result]:
+    def certified(self, asked: Asked, classifier: SmoothedClassifier) -> list[Result]:
         """Their results, in order."""
         results: list[tuple[Certificate, int]] = []
-        for images, indices in self._parts():
+        for images, indices in self._parts(fill=asked.stopping is None):
             certificates = classifier.certify_all(
-                images, n, n0, alpha, seed, indices=indices, method=method, watch=watch
+                images,
+                asked.n,
+                asked.n0,
+                asked.alpha,
+                asked.seed,
+                indices=indices,
+                method=asked.method,
+                stopping=asked.stopping,
+                watch=asked.watch,
+                settled=asked.settled,
             )
             results += zip(certificates, classifier.answer_all(images), strict=True)
         return [
@@ -72,7 +98,7 @@ class Group:
         ]
 
     def check_same(
-        self, classifier: SmoothedClassifier, done: Mapping[int, Result], seed: int
+        self, classifier: SmoothedClassifier, done: Mapping[int, Result], asked: Asked
     ) -> None:
         """Raise unless the model still gives the counts that stored results began with.
 
@@ -80,11 +106,12 @@ class Group:
         imports, can only be tried.
         """
         self.check_unchanged(done)
-        n0 = next(done[index] for index in self.indices if index in done).certificate.counts.n0
         counts: list[tuple[int, ...]] = []
         answers: list[int] = []
-        for images, indices in self._parts():
-            counts += classifier.count_all(images, n0, Stage.SELECT, seed=seed, indices=indices)
+        for images, indices in self._parts(fill=asked.stopping is None):
+            counts += classifier.count_all(
+                images, asked.n0, Stage.SELECT, seed=asked.seed, indices=indices
+            )
             answers += classifier.answer_all(images)
         for index, found, answer in zip(self.indices, counts, answers, strict=False):
             result = done.get(index)
@@ -110,13 +137,13 @@ class Group:
                     "restore it, or begin another run",
                 )
 
-    def _parts(self) -> Iterator[tuple[list[Tensor], list[int]]]:
+    def _parts(self, *, fill: bool) -> Iterator[tuple[list[Tensor], list[int]]]:
         """What is sampled at once."""
         if len({(image.shape, image.dtype) for image in self.images}) > 1:
             for image, index in zip(self.images, self.indices, strict=True):
                 yield [image], [index]
             return
-        lacking = self.together - len(self.images)
+        lacking = self.together - len(self.images) if fill else 0
         yield (
             [*self.images, *(self.images[-1:] * lacking)],
             [*self.indices, *(self.indices[-1:] * lacking)],

@@ -18,7 +18,7 @@ def identity_of(classifier: SmoothedClassifier, image: Tensor) -> Config:
 
     `image` is any of the pictures: a function runs where they lie.
     """
-    return {
+    identity: Config = {
         "version": __version__,
         "torch": str(torch.__version__),
         "device": device_name(classifier.device_for(image)),
@@ -28,6 +28,8 @@ def identity_of(classifier: SmoothedClassifier, image: Tensor) -> Config:
         "padding": classifier.padding,
         "batch_size": classifier.batch_size,
     }
+    compiled = classifier.sampler.compiled
+    return identity | ({"compiled": compiled} if compiled != "no" else {})
 
 
 def device_name(device: torch.device) -> str:

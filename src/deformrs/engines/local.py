@@ -9,13 +9,15 @@ from pathlib import Path
 
 from deformrs.checks import check_alpha, check_seed, check_whole
 from deformrs.config import Config
-from deformrs.engines.groups import Group, groups_of, together_for
+from deformrs.engines.groups import Asked, Group, groups_of, together_for
 from deformrs.engines.identity import identity_of
 from deformrs.engines.looking import Labelled, check_dataset, chosen, picture_of, source_of
 from deformrs.geometry import size_of
+from deformrs.protocol import method_for
 from deformrs.runs import Result, Run
-from deformrs.smoothing import SmoothedClassifier, Watch
-from deformrs.statistics import check_method
+from deformrs.sampling import Watch
+from deformrs.smoothing import SmoothedClassifier
+from deformrs.stopping import Stopping
 
 
 def certify_dataset(
@@ -26,7 +28,8 @@ def certify_dataset(
     n0: int = 100,
     alpha: float = 1e-3,
     seed: int = 0,
-    method: str = "clopper_pearson",
+    method: str | None = None,
+    stopping: Stopping | None = None,
     skip: int = 1,
     max: int | None = None,
     out: Path | str | None = None,
@@ -35,12 +38,16 @@ def certify_dataset(
     together: int | None = None,
     looked: Callable[[int], None] | None = None,
     watch: Watch | None = None,
+    settled: Watch | None = None,
 ) -> Iterator[Result]:
     """Certify every `skip`-th of the first `max` pictures; results come one by one, in order.
 
     All pictures and labels are looked at before the first is sampled (`looked` is told how many
-    were); with `same_size` they must agree in size. `watch` is told of every batch. `together` is
-    how many pictures share their batches; None: as many as keep a GPU busy, and one on a CPU.
+    were); with `same_size` they must agree in size. `together` is how many pictures share their
+    batches; None: as many as keep a GPU busy, and one on a CPU. `watch` is told of every batch.
+
+    With `stopping` a picture gets no more samples than settle what it asks, at most n; `settled`
+    is told how many more pictures are. `method` is then the any-time bound.
 
     With `out`, each result is on the disk before it is handed over, and a run that was stopped is
     taken up: what is done comes from the folder. `about` says what else reproduces the run; model,
@@ -64,21 +71,23 @@ def certify_dataset(
     check_whole("n0", n0, least=1)
     check_alpha(alpha)
     check_seed("seed", seed)
-    check_method(method)
+    method = method_for(method, stopping)
     indices = chosen(len(pictures), skip, max)
     first, _ = picture_of(pictures, indices[0], classifier.num_classes)
+    if stopping is not None:
+        stopping.check(classifier.deformation.space(size_of(first)))
     if together is None:
-        together = together_for(classifier, first, n)
+        together = together_for(classifier, first, n, stopping)
     check_whole("together", together, least=1)
+    classifier.warm_up(first)  # compiled or not: only then is it known
     config: Config = identity_of(classifier, first)
     config |= {"n": n, "n0": n0, "seed": seed, "skip": skip}
     config |= {"together": together} if together > 1 else {}
+    config |= {"stopping": stopping.to_config()} if stopping is not None else {}
     config = _merged(config, about or {})
+    asked = Asked(n, n0, alpha, seed, method, stopping, watch, settled)
 
-    def certified(group: Group) -> list[Result]:
-        return group.certified(classifier, n, n0, alpha, seed, method, watch)
-
-    def results() -> Iterator[Result]:
+    def certified() -> Iterator[Result]:
         opened = (
             nullcontext()
             if out is None
@@ -92,21 +101,22 @@ def certify_dataset(
             groups = list(groups_of(indices, together))
             if missing and done:
                 known = next(group for group in groups if done.keys() & set(group))
-                _read(pictures, known, together, classifier).check_same(classifier, done, seed)
+                _read(pictures, known, together, classifier).check_same(classifier, done, asked)
             for places in groups:
                 group = _read(pictures, places, together, classifier)
                 group.check_unchanged(done)
                 began = time.perf_counter()
                 if not done.keys() >= set(places):
                     # All of it, also what is there: batches are then filled as they were.
-                    made = [result for result in certified(group) if result.index not in done]
+                    results = group.certified(asked, classifier)
+                    made = [result for result in results if result.index not in done]
                     if run:
                         seconds = (time.perf_counter() - began) / len(places)
                         run.add_all(made, seconds=seconds)
                     done |= {result.index: result for result in made}
                 yield from (done.pop(index) for index in places)
 
-    return results()
+    return certified()
 
 
 def _read(

@@ -186,6 +186,13 @@ def read_results(
     method = asked["method"] if method is None else method
     check_alpha(alpha)  # here, or every line would be called damaged
     check_method(method)
+    if "stopping" in config and method != "anytime":
+        raise InputError(
+            "the method",
+            repr(method),
+            "must be 'anytime' for a run whose sampling stopped by what was seen",
+            "leave it out; any other bound would err more often than alpha",
+        )
     results: list[Result] = []
     seen: set[int] = set()
     # Bytes that are no text become characters that are no JSON, and their line is named.

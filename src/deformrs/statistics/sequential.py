@@ -1,18 +1,24 @@
 """A bound that stays valid however often one looks and whenever one stops.
 
-Derivation: docs/theory.md, section 4.
+Derivation: docs/theory.md, section 4. Functions in the plural take arrays: [k] -> [k].
 """
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.special import betaincc, betaln
 
 from deformrs.certificate import Bound, Counts
 from deformrs.checks import check_alpha, check_hits
+from deformrs.errors import InputError
 from deformrs.rounding import complement_up
-from deformrs.statistics.search import last_safe
+from deformrs.statistics.search import last_safe, last_safe_each
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
 
 # Jeffreys' prior: as good near 0 and 1, where most answers lie, as in the middle. The proof that
 # the excluded set is an interval uses A, B <= 1/2 and alpha < 1/2.
@@ -22,19 +28,30 @@ A = B = 0.5
 _SAFETY_PER_SAMPLE = 2.0**-44
 
 
-def log_e_value(hits: int, trials: int, p: float) -> float:
+def log_e_values(hits: Whole | int, trials: Whole | int, p: Floats | float) -> Floats:
     """log E(p): evidence against "the probability is at most p", as a bet's capital.
 
     Under any true probability q <= p, E(p) is a nonnegative supermartingale of mean at most 1
-    (a mixture over r > p, r ~ Beta(1/2, 1/2), of the likelihood ratios of r to p).
+    (a mixture over r > p, r ~ Beta(1/2, 1/2), of the likelihood ratios of r to p). Far above the
+    share of hits it may be too small for a float: -inf. p lies strictly between 0 and 1.
     """
-    mixture = betaln(hits + A, trials - hits + B) + math.log(
-        betaincc(hits + A, trials - hits + B, p)
-    )
-    prior = betaln(A, B) + math.log(betaincc(A, B, p))
     misses = trials - hits
-    likelihood = hits * math.log(p) + (misses * math.log1p(-p) if misses else 0.0)
-    return float(mixture - prior - likelihood)
+    with np.errstate(divide="ignore"):
+        mixture = betaln(hits + A, misses + B) + np.log(betaincc(hits + A, misses + B, p))
+    prior = betaln(A, B) + np.log(betaincc(A, B, p))
+    values: Floats = mixture - prior - (hits * np.log(p) + misses * np.log1p(np.negative(p)))
+    return values
+
+
+def log_e_value(hits: int, trials: int, p: float) -> float:
+    """`log_e_values` of one."""
+    return float(log_e_values(hits, trials, p))
+
+
+def _target(trials: Whole | int, alpha: float, margins: int) -> Floats:
+    """log 1/alpha, and so many margins; one is more than twice what `log_e_values` can be wrong."""
+    margin = 1e-9 + _SAFETY_PER_SAMPLE * np.asarray(trials, dtype=np.float64)
+    return np.asarray(-math.log(alpha) + margins * margin)
 
 
 def anytime_lower(hits: int, trials: int, alpha: float) -> float:
@@ -50,7 +67,7 @@ def anytime_lower(hits: int, trials: int, alpha: float) -> float:
     check_hits(hits, trials)
     if hits == 0:
         return 0.0
-    target = -math.log(alpha) + 1e-9 + _SAFETY_PER_SAMPLE * trials
+    target = float(_target(trials, alpha, margins=1))
     # E(p) falls from infinity at 0 to at most 1 at hits/trials, and crosses the target once.
     return last_safe(
         lambda p: log_e_value(hits, trials, p) >= target, safe=0.0, unsafe=hits / trials
@@ -68,3 +85,68 @@ def anytime(counts: Counts, alpha: float) -> Bound:
     """The any-time valid counterpart of `clopper_pearson`: p_B = 1 - p_A."""
     lower = anytime_lower(counts.hits, counts.n, alpha)
     return Bound(lower, complement_up(lower))
+
+
+def anytime_lowers(hits: Whole, trials: Whole, alpha: float) -> Floats:
+    """`anytime_lower` for arrays, to the same last bits or those beside them."""
+    check_alpha(alpha, below=0.5)
+    check_tallies(hits, trials)
+    target = _target(trials, alpha, margins=1)
+    return last_safe_each(
+        lambda p, at: log_e_values(hits[at], trials[at], p) >= target[at],
+        safe=np.zeros(len(hits)),
+        unsafe=hits / trials,
+    )
+
+
+def anytime_uppers(hits: Whole, trials: Whole, alpha: float) -> Floats:
+    """`anytime_upper` for arrays, to the same last bits or those beside them."""
+    check_tallies(hits, trials)
+    lowers = anytime_lowers(trials - hits, trials, alpha)
+    return np.where(lowers >= 0.5, 1 - lowers, np.minimum(1.0, np.nextafter(1 - lowers, np.inf)))
+
+
+def reaches(hits: Whole, trials: Whole, alpha: float, p: float) -> NDArray[np.bool_]:
+    """Where `anytime_lower` is at least p: one evaluation instead of a search.
+
+    Guarantee: True only where it is, whatever rounding does to the search.
+    """
+    # E falls in p wherever it exceeds 2, so evidence at p is evidence at everything below. Twice
+    # the margin: no point that the search may try there falls short of the target.
+    return log_e_values(hits, trials, p) >= _target(trials, alpha, margins=2)
+
+
+def may_reach(hits: Whole, trials: Whole, alpha: float, p: float, most: int) -> NDArray[np.bool_]:
+    """Can `anytime_lower` come up to p by `most` trials in all?
+
+    Guarantee: False only where it cannot, at any number of trials up to `most`, even if all of
+    those to come are hits.
+    """
+    # Every hit multiplies E(p) by at least 1 and every miss by less, so all hits is the best
+    # that can happen, and the last look the best time.
+    final = np.full_like(trials, most)
+    best = log_e_values(hits + final - trials, final, p)
+    return best >= _target(final, alpha, margins=-1)
+
+
+def check_tallies(hits: Whole, trials: Whole) -> None:
+    """Whole numbers, one of each a picture, 0 <= hits <= trials and at least one trial."""
+    for name, values in (("hits", hits), ("trials", trials)):
+        if values.ndim != 1 or values.dtype.kind != "i" or values.shape != hits.shape:
+            raise InputError(
+                name,
+                f"{values.dtype} of shape {values.shape}",
+                "must be whole numbers, one for each picture",
+                "pass int64 arrays of the same length",
+            )
+    if not ((hits >= 0) & (hits <= trials) & (trials >= 1)).all():
+        raise InputError(
+            "a pair of hits and trials",
+            next(
+                f"({h}, {t})"
+                for h, t in zip(hits.tolist(), trials.tolist(), strict=True)
+                if not (0 <= h <= t and t >= 1)
+            ),
+            "must satisfy 0 <= hits <= trials, with at least one trial",
+            "recount",
+        )

@@ -1,0 +1,72 @@
+"""How many samples pictures get: the fixed protocol, or as few as settle what is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deformrs.certificate import Counts
+from deformrs.errors import InputError
+from deformrs.randomness import Span, Stage
+from deformrs.sampling import Sampler, Watch
+from deformrs.statistics import check_method
+from deformrs.stopping import Rule, Stopping, looks
+
+
+def counts_of(
+    sampler: Sampler,
+    pictures: Tensor,
+    indices: Sequence[int],
+    n: int,
+    n0: int,
+    *,
+    seed: int,
+    rule: Rule | None = None,
+    watch: Watch | None = None,
+    settled: Watch | None = None,
+) -> list[Counts]:
+    """The counts of each of pictures: [k, c, h, w], whose samples share batches.
+
+    Each gets n0 samples to select and n to estimate. With a rule the estimation stops where the
+    rule says so, picture by picture; `settled` is told how many did after every look.
+    """
+    k = len(pictures)
+    # The first k rows are those of the selection, the others those of the estimation.
+    counts = np.zeros((2 * k, sampler.num_classes), dtype=np.int64)
+    spans = [Span(index, Stage.SELECT, 0, n0, p, p) for p, index in enumerate(indices)]
+    active: NDArray[np.intp] = np.arange(k)
+    start = 0
+    for end in (n,) if rule is None else looks(n):
+        spans += [Span(indices[p], Stage.ESTIMATE, start, end, p, k + p) for p in active.tolist()]
+        counts += sampler.count(pictures, spans, 2 * k, seed=seed, watch=watch)
+        spans, start = [], end
+        if rule is None:
+            continue
+        candidates = counts[active].argmax(axis=1)  # the first of equals, as in `Counts`
+        hits = counts[k + active, candidates]
+        left = active[~rule.settled(hits, np.full(len(active), end))]
+        if settled is not None:
+            settled(len(active) - len(left))
+        active = left
+        if not len(active):
+            break
+    rows = [tuple(row) for row in counts.tolist()]
+    return [Counts(*both) for both in zip(rows[:k], rows[k:], strict=True)]
+
+
+def method_for(method: str | None, stopping: Stopping | None) -> str:
+    """The bound that counts are certified with."""
+    if method is None:
+        return "clopper_pearson" if stopping is None else "anytime"
+    check_method(method)
+    if stopping is not None and method != "anytime":
+        raise InputError(
+            "the method",
+            repr(method),
+            "must be 'anytime' where sampling stops by what was seen",
+            "leave it out; any other bound would err more often than alpha",
+        )
+    return method

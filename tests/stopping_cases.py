@@ -1,0 +1,75 @@
+"""Questions to stop at, and what certificates answer to them."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+from deformrs.certificate import Certificate, Counts
+from deformrs.noise import Gaussian, Independent, NoiseLaw, Uniform
+from deformrs.regions import Region
+from deformrs.space import Block, Space
+from deformrs.stopping import Rule, Stopping
+from deformrs.units import Unit
+
+ANGLE = Space((Block("rotation", 1, Unit.ANGLE, 2 * math.pi),), (28, 28))
+ZOOM = Space((Block("scaling", 1, Unit.FRACTION),), (28, 28))
+PLACE = Space((Block("translation", 2, Unit.LENGTH),), (28, 28))
+AFFINE = Space((Block("affine", 6, Unit.COEFFICIENT),), (28, 28))
+BOTH = Space((*ANGLE.blocks, *PLACE.blocks), (28, 28))
+
+CASES: dict[str, tuple[NoiseLaw, Space, Stopping]] = {
+    "uniform": (Uniform(0.4), ZOOM, Stopping(radii=("0%", "12%", 0.3))),
+    "arc": (Uniform(math.radians(54)), ANGLE, Stopping(radii=("10deg", "45deg", "60deg"))),
+    "wide arc": (Uniform(2.8), ANGLE, Stopping(radii=("30deg", "180deg"))),
+    "circle": (Uniform(math.pi), ANGLE, Stopping(radii=("180deg",))),
+    "gaussian": (Gaussian(0.2), PLACE, Stopping(radii=("2px", "7px"), regions=("shift<=4px",))),
+    "angle": (Gaussian(0.5), ANGLE, Stopping(radii=("20deg", "170deg"))),
+    "independent": (
+        Independent(Uniform(0.9), Gaussian(0.3)),
+        BOTH,
+        Stopping(regions=("rotation<=10deg, shift<=1px", Region.parse("shift<=4px"))),
+    ),
+    "affine": (Gaussian(0.4), AFFINE, Stopping(regions=("scale=0.9..1.1, rotation<=5deg",))),
+}
+# With a single question each.
+ONE: dict[str, tuple[NoiseLaw, Space, Stopping]] = {
+    "10deg of 54": (Uniform(math.radians(54)), ANGLE, Stopping(radii=("10deg",))),
+    "45deg of 54": (Uniform(math.radians(54)), ANGLE, Stopping(radii=("45deg",))),
+    "5px": (Gaussian(0.5), PLACE, Stopping(radii=("5px",))),
+    "region": (*CASES["independent"][:2], Stopping(regions=("rotation<=10deg, shift<=1px",))),
+}
+_ALL = CASES | ONE
+
+
+def certificate(case: str, hits: int, trials: int, alpha: float) -> Certificate:
+    law, space, _ = _ALL[case]
+    return law.certify(Counts((1, 0), (hits, trials - hits)), space, alpha, "anytime")
+
+
+def answers(case: str, found: Certificate) -> list[bool]:
+    """What a certificate says to each question of the case."""
+    _, _, stopping = _ALL[case]
+    decided = found.prediction is not None
+    units = {"deg": math.pi / 180, "%": 0.01, "px": 1 / 14}
+    said = []
+    for asked in stopping.radii:
+        text = str(asked)
+        factor = next((f for unit, f in units.items() if text.endswith(unit)), 1.0)
+        said.append(decided and found.radius >= float(text.rstrip("deg%px")) * factor)
+    for region in stopping.regions:
+        region = Region.parse(region) if isinstance(region, str) else region
+        said.append(decided and found.covers_region(region))
+    return said
+
+
+@functools.cache
+def rule_of(case: str, alpha: float, n: int) -> Rule:
+    law, space, stopping = _ALL[case]
+    return stopping.rule(law, space, alpha, n)
+
+
+def settled(rule: Rule, hits: int, trials: int) -> bool:
+    return bool(rule.settled(np.array([hits]), np.array([trials]))[0])

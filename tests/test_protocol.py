@@ -1,0 +1,154 @@
+"""Sampling that stops: the noise of the fixed protocol, no more of it than is needed, no lies."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy.special import betainc, ndtri
+
+from deformrs import Gaussian, Rotation, Shear, SmoothedClassifier, Uniform
+from deformrs.certificate import Counts
+from deformrs.errors import InputError
+from deformrs.protocol import counts_of
+from deformrs.randomness import Stage
+from deformrs.statistics import bound
+from deformrs.stopping import Rule, Stopping, looks
+from pictures import one_if_below, ramp
+from smoothed import IMAGE, smoothed
+
+TEN = Stopping(radii=("10deg",))
+PICTURES = [torch.rand(1, 12, 12, generator=torch.Generator().manual_seed(k)) for k in range(9)]
+
+
+def test_the_samples_are_the_first_of_the_fixed_protocol() -> None:
+    g = smoothed()
+    for index, image in enumerate(PICTURES):
+        c = g.certify(image, n=3000, index=index, stopping=TEN)
+        assert c.method == "anytime"
+        assert c.counts.n in looks(3000)
+        fixed = g.certify(image, n=c.counts.n, index=index, method="anytime")
+        assert c == fixed
+
+
+@pytest.mark.parametrize("batch_size", [7, 1000])
+def test_pictures_that_share_batches_are_those_of_each_alone(batch_size: int) -> None:
+    alone = [
+        smoothed().certify(image, n=2000, index=5 * k, stopping=TEN)
+        for k, image in enumerate(PICTURES)
+    ]
+    assert len({c.counts.n for c in alone}) > 2, "some are easy and some are not"
+    told: list[int] = []
+    samples: list[int] = []
+    together = smoothed(batch_size=batch_size).certify_all(
+        PICTURES,
+        n=2000,
+        indices=[5 * k for k in range(9)],
+        stopping=TEN,
+        watch=samples.append,
+        settled=told.append,
+    )
+    assert together == alone
+    assert sum(told) == len(PICTURES)
+    assert sum(samples) == sum(c.counts.n0 + c.counts.n for c in alone)
+
+
+def test_a_question_that_is_settled_stops_and_an_open_one_goes_on() -> None:
+    def brightest(pictures: torch.Tensor) -> torch.Tensor:
+        return torch.eye(5)[torch.zeros(len(pictures), dtype=torch.long)]
+
+    sure = smoothed(brightest).certify(IMAGE, n=100_000, stopping=TEN)
+    assert sure.counts.n < 60
+    assert sure.radius >= math.radians(10)
+    none = smoothed(brightest).certify(IMAGE, n=500, stopping=Stopping(radii=("170deg",)))
+    assert none.counts.n == looks(500)[0], "beyond the noise: nothing to wait for"
+    # At the edge of what holds, neither bound ever tells: until it is too late for a yes.
+    p = 0.8
+    edge = 0.1 * float(ndtri(p))
+    g = SmoothedClassifier(one_if_below(shear, edge), Shear(), Gaussian(0.1), 2)
+    assert g.certify(RAMP, n=700, stopping=Stopping(radii=(edge,))).counts.n > 400
+
+
+def test_adaptive_stops_where_more_samples_gain_little() -> None:
+    g = smoothed()
+    for index, image in enumerate(PICTURES[:4]):
+        rough, fine = (
+            g.certify(image, n=20_000, index=index, stopping=Stopping(tolerance=tolerance))
+            for tolerance in ("20deg", "5deg")
+        )
+        assert rough.counts.n < fine.counts.n
+        full = g.certify(image, n=20_000, index=index)
+        assert full.radius - fine.radius < math.radians(5)
+        assert full.radius - rough.radius < math.radians(20)
+
+
+def test_any_other_bound_is_refused() -> None:
+    with pytest.raises(InputError, match="must be 'anytime' where sampling stops by what was seen"):
+        smoothed().certify(IMAGE, n=100, method="clopper_pearson", stopping=TEN)
+    with pytest.raises(InputError, match="method is 'wald'"):
+        smoothed().certify(IMAGE, n=100, method="wald", stopping=TEN)
+
+
+# Coverage through the whole path, looking after every look. The classifier reads a shear off a
+# ramp, so that p_A is known; what is asked is a radius just beyond the truth.
+ALPHA, RUNS, N, SIGMA = 0.05, 6_000, 220, 0.1
+RAMP = ramp(4)[:1]
+
+
+def shear(pictures: torch.Tensor) -> torch.Tensor:
+    return (0.5 - pictures[:, 0, 0, 1:3].mean(dim=1)) / 0.3
+
+
+def rejected(false: int) -> bool:
+    """P(Bin(RUNS, ALPHA) >= false) <= 1e-6?"""
+    return false > 0 and float(betainc(false, RUNS - false + 1, ALPHA)) <= 1e-6
+
+
+class Peeking(Rule):
+    """Stops as soon as Clopper-Pearson says what one would like to hear: invalid."""
+
+    def settled(self, hits: NDArray[np.int64], trials: NDArray[np.int64]) -> NDArray[np.bool_]:
+        (p,) = self.thresholds
+        lower = {
+            (k, n): bound(Counts((0, 1), (n - k, k)), self.alpha).lower
+            for k, n in set(zip(hits.tolist(), trials.tolist(), strict=True))
+        }
+        pairs = zip(hits.tolist(), trials.tolist(), strict=True)
+        return np.array([lower[pair] >= p for pair in pairs])
+
+
+@pytest.mark.parametrize("p_a", [0.55, 0.8])
+def test_guarantee_false_certificates_stay_below_alpha_however_often_one_looks(p_a: float) -> None:
+    """`certify_all` and `counts_of`, 6,000 pictures each."""
+    true_radius = SIGMA * float(ndtri(p_a))
+    g = SmoothedClassifier(
+        one_if_below(shear, true_radius), Shear(), Gaussian(SIGMA), 2, batch_size=4096
+    )
+    asked = Stopping(radii=(true_radius * (1 + 1e-6),))
+    space = Shear().space((4, 4))
+    rule = asked.rule(Gaussian(SIGMA), space, ALPHA, N)
+    peeking = Peeking(rule.thresholds, None, rule.law, space, ALPHA, N)
+    false = fooled = 0
+    for start in range(0, RUNS, 1000):
+        indices = range(start, start + 1000)
+        certificates = g.certify_all([RAMP] * 1000, N, 20, ALPHA, indices=indices, stopping=asked)
+        false += sum(c.radius > true_radius for c in certificates if c.prediction == 1)
+        pictures = RAMP.expand(1000, *RAMP.shape)
+        found = counts_of(g.sampler, pictures, indices, N, 20, seed=0, rule=peeking)
+        fooled += sum(
+            bound(c, ALPHA).lower >= rule.thresholds[0] for c in found if c.candidate == 1
+        )
+    assert not rejected(false), f"{false} of {RUNS} certificates are false"
+    assert rejected(fooled), "the test must notice who peeks"
+
+
+def test_a_seed_of_another_stage_is_not_touched() -> None:
+    """Stopping reads the candidate from the selection, which is the fixed protocol's."""
+    g = smoothed()
+    c = g.certify(IMAGE, n=500, n0=33, seed=3, index=4, stopping=TEN)
+    assert c.counts.selection == g.count(IMAGE, 33, Stage.SELECT, seed=3, index=4)
+    assert Uniform(2.0) == g.noise
+    assert isinstance(g.deformation, Rotation)

@@ -1,0 +1,88 @@
+"""Errors of the stopping rule over whole runs, by simulation.
+
+20,000 runs a setting at alpha = 0.05, through the looks and the rule to the certificate. "The rate
+is at most alpha" is put to an exact binomial test that rejects below a p-value of 1e-6, so a
+correct rule fails with probability at most 1e-6 a setting, of which there are eight. (Seeds are
+fixed: it either always happens or never.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.special import betainc, betaincc
+from scipy.stats import binomtest
+
+from deformrs.statistics import anytime_upper
+from deformrs.stopping import looks
+from stopping_cases import ONE, answers, certificate, rule_of
+
+Whole = NDArray[np.int64]
+ALPHA, RUNS = 0.05, 20_000
+Settles = Callable[[Whole, Whole], NDArray[np.bool_]]
+
+
+def run(settles: Settles, truth: float, n: int, seed: int) -> tuple[Whole, Whole]:
+    """Hits and trials of RUNS pictures at the look at which each was settled, n at the latest."""
+    rng = np.random.default_rng(seed)
+    hits, trials = np.zeros((2, RUNS), dtype=np.int64)
+    active, last = np.arange(RUNS), 0
+    for look in looks(n):
+        hits[active] += rng.binomial(look - last, truth, len(active))
+        trials[active] = last = look
+        active = active[~settles(hits[active], trials[active])]
+    return hits, trials
+
+
+def rejects(count: int) -> bool:
+    """Is "at most a share ALPHA of the runs" untenable?"""
+    return bool(binomtest(count, RUNS, ALPHA, alternative="greater").pvalue < 1e-6)
+
+
+def certified(case: str, hits: Whole, trials: Whole) -> int:
+    """How many runs end in a certificate that says yes to everything."""
+    outcomes, counts = np.unique(np.stack([hits, trials]), axis=1, return_counts=True)
+    yes = [all(answers(case, certificate(case, h, t, ALPHA))) for h, t in outcomes.T.tolist()]
+    return int(counts[np.array(yes)].sum())
+
+
+@pytest.mark.parametrize("case", ONE)
+def test_guarantee_certify_after_settled_is_false_with_probability_at_most_alpha(
+    case: str,
+) -> None:
+    """The truth is just too small for the question, so every yes is false."""
+    rule = rule_of(case, ALPHA, 2000)
+    (threshold,) = rule.thresholds
+    truth = threshold * (1 - 1e-9)
+    false = certified(case, *run(rule.settled, truth, 2000, seed=1))
+    assert not rejects(false), f"{false} of {RUNS} certificates are false"
+    assert false > 0
+
+    # Clopper-Pearson in the same loop errs more often than it says: the test has teeth.
+    def peeked(hits: Whole, trials: Whole) -> NDArray[np.bool_]:
+        below: NDArray[np.bool_] = betaincc(hits + 1, trials - hits, threshold) <= ALPHA
+        return np.logical_or(yes(hits, trials), below)
+
+    def yes(hits: Whole, trials: Whole) -> NDArray[np.bool_]:
+        above = betainc(np.maximum(hits, 1), trials - hits + 1, threshold) <= ALPHA
+        return np.asarray(above & (hits > 0))
+
+    wrong = int(yes(*run(peeked, truth, 2000, seed=1)).sum())
+    assert rejects(wrong)
+    assert wrong > 2 * ALPHA * RUNS
+
+
+@pytest.mark.parametrize("case", ONE)
+def test_what_holds_is_given_up_with_probability_at_most_alpha(case: str) -> None:
+    """The truth just suffices, so whoever is excluded by evidence is given up wrongly."""
+    rule = rule_of(case, ALPHA, 2000)
+    (threshold,) = rule.thresholds
+    hits, trials = run(rule.settled, threshold * (1 + 1e-9), 2000, seed=2)
+    outcomes, counts = np.unique(np.stack([hits, trials]), axis=1, return_counts=True)
+    excluded = [anytime_upper(h, t, ALPHA) < threshold for h, t in outcomes.T.tolist()]
+    lost = int(counts[np.array(excluded)].sum())
+    assert lost > 0
+    assert not rejects(lost)
