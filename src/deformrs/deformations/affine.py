@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from deformrs.deformations.base import Deformation, column
+from deformrs.deformations.base import Deformation, column, combined
 from deformrs.units import Size, Unit
 
 
@@ -23,5 +23,9 @@ class Affine(Deformation):
 
     def displacement(self, params: Tensor, points: Tensor, size: Size) -> Tensor:
         x, y = points.unbind(-1)
+        if len(points) == 1:  # a product of matrices is faster by far
+            one, none = torch.ones_like(x), torch.zeros_like(x)
+            pairs = ((x, none), (y, none), (none, x), (none, y), (one, none), (none, one))
+            return combined(params, torch.cat([torch.stack(pair, dim=-1) for pair in pairs]))
         a, b, c, d, e, f = (column(params, index) for index in range(6))
         return torch.stack((a * x + b * y + e, c * x + d * y + f), dim=-1)

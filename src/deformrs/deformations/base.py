@@ -115,6 +115,11 @@ class Deformation(Configurable, ABC):
         return self.displacement(params, points[None], size)
 
 
+def combined(params: Tensor, fields: Tensor) -> Tensor:
+    """The sum of fields, each times its parameter: [n, d] and [d, h, w, 2] -> [n, h, w, 2]."""
+    return (params @ fields.flatten(1)).view(-1, *fields.shape[1:])
+
+
 def column(params: Tensor, index: int) -> Tensor:
     """One parameter of every sample, ready to meet coordinates: [n, d] -> [n, 1, 1]."""
     return params[:, index, None, None]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from deformrs.checks import check_whole
-from deformrs.deformations.base import Deformation
+from deformrs.deformations.base import Deformation, combined
 from deformrs.errors import InputError
 from deformrs.units import Size, Unit, unit_px
 
@@ -53,9 +53,13 @@ class DCT(Deformation):
         unit = unit_px(size)
         along_x = self._waves(points[..., 0] * unit + width / 2, width)
         along_y = self._waves(points[..., 1] * unit + height / 2, height)
-        coefficients = params.view(-1, 2, self.k, self.k)
         if len(points) == 1:
-            return torch.einsum("nvij,ihw,jhw->nhwv", coefficients, along_y[0], along_x[0])
+            # The field of every parameter alone, each of one component: [2 k², h, w, 2].
+            waves = torch.einsum("ihw,jhw->ijhw", along_y[0], along_x[0]).flatten(0, 1)
+            none = torch.zeros_like(waves)
+            alone = torch.cat((torch.stack((waves, none), -1), torch.stack((none, waves), -1)))
+            return combined(params, alone)
+        coefficients = params.view(-1, 2, self.k, self.k)
         return torch.einsum("nvij,nihw,njhw->nhwv", coefficients, along_y, along_x)
 
     def _waves(self, from_edge: Tensor, length: int) -> Tensor:

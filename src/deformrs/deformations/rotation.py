@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from deformrs.deformations.base import Deformation, column
+from deformrs.deformations.base import Deformation
 from deformrs.units import Size, Unit
 
 
@@ -24,7 +24,8 @@ class Rotation(Deformation):
         return 1
 
     def displacement(self, params: Tensor, points: Tensor, size: Size) -> Tensor:
-        x, y = points.unbind(-1)
-        angle = column(params, 0)
+        angle = params[:, :, None, None]
         sin, cos_less_one = torch.sin(angle), -2 * torch.sin(angle / 2) ** 2
-        return torch.stack((x * cos_less_one - y * sin, x * sin + y * cos_less_one), dim=-1)
+        x, y = points.unbind(-1)
+        a_quarter_turn_on = torch.stack((-y, x), dim=-1)
+        return torch.addcmul(cos_less_one * points, sin, a_quarter_turn_on)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from deformrs.deformations.base import Deformation, column
+from deformrs.deformations.base import Deformation
 from deformrs.units import Size, Unit
 
 
@@ -22,5 +22,5 @@ class Shear(Deformation):
         return 1
 
     def displacement(self, params: Tensor, points: Tensor, size: Size) -> Tensor:
-        x_shift = column(params, 0) * points[..., 1]
-        return torch.stack((x_shift, torch.zeros_like(x_shift)), dim=-1)
+        y = points[..., 1]
+        return params[:, :, None, None] * torch.stack((y, torch.zeros_like(y)), dim=-1)
