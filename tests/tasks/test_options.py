@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,14 @@ from deformrs.config import Config
 from deformrs.errors import InputError
 from deformrs.preparation import Preparation
 from deformrs.runs.places import RELATIVE_TO, located, located_code, start_of
-from deformrs.tasks.options import ModelOptions, SmoothingOptions, chosen_device, options_of
+from deformrs.tasks.options import (
+    ModelOptions,
+    SmoothingOptions,
+    chosen_device,
+    options_from_run,
+    options_of,
+    plain_options,
+)
 
 FACTORY = """
 from deformrs.models import BuiltModel, SmallCNN
@@ -55,6 +63,25 @@ def test_without_a_run_all_must_be_given(
 ) -> None:
     with pytest.raises(InputError, match=f"{missing} is missing"):
         options_of(None, model, smoothing)
+
+
+def test_a_run_goes_on_in_its_own_precision(tmp_path: Path) -> None:
+    for there in ("float32", "bfloat16"):  # one of which is not what auto comes to here
+        folder = tmp_path / there
+        folder.mkdir()
+        options = plain_options(ModelOptions("net")) | {"data": "digits"}
+        options |= plain_options(SmoothingOptions("rotation", "uniform:1deg"))
+        config: Config = {"noise": {}, "alpha": 0.001, "method": "clopper_pearson"}
+        config |= {"options": options, "model": {"precision": there}}
+        (folder / "config.json").write_text(json.dumps(config))
+        assert options["precision"] == "auto"
+        assert options_from_run(folder)[0].precision == there
+        assert ModelOptions("net").as_in(folder).precision == there
+        assert ModelOptions("net", precision="float16").as_in(folder).precision == "float16"
+        with pytest.raises(InputError, match="--precision is float16; it must be the run's"):
+            options_of(folder, ModelOptions("", precision="float16"), SmoothingOptions("", ""))
+    assert ModelOptions("net").as_in(tmp_path).precision == "auto"
+    assert ModelOptions("net").as_in(None).precision == "auto"
 
 
 @pytest.mark.parametrize("text", ["photos", "hf:photos", "mnist:photos", "photos/net.py:build"])

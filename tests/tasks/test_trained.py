@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from made_training import QUICK, trained
 from PIL import Image
 
 from deformrs.errors import InputError
+from deformrs.models.precision import natural_precision
 from deformrs.runs import load_run, read_config
 from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
 from deformrs.tasks.trained import certification, find_trained
@@ -51,7 +53,9 @@ def test_no_further_options_are_needed() -> None:
     options = asked(Path("run"))
     wanted = {"data": "digits", "split": "test", "deformation": "rotation", "padding": "border"}
     assert wanted.items() <= options.items()
-    assert options["precision"] == "float32"
+    assert options["precision"] == "auto"
+    found = read_config(Path("run"))["model"]
+    assert found["precision"] == natural_precision(torch.device("cpu"))  # type: ignore[index,call-overload]
     inside("report", "run")
 
 

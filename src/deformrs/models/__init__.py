@@ -2,7 +2,8 @@
 
 from deformrs.models.fixed import check_fixed
 from deformrs.models.loading import load_model
-from deformrs.models.parts import BuiltModel, LoadedModel, Precision
+from deformrs.models.parts import BuiltModel, LoadedModel
+from deformrs.models.precision import Precision, PrecisionAsked
 from deformrs.models.resnet import ResNet18, ResNet50
 from deformrs.models.saved import save_model
 from deformrs.models.scoring import check_scores
@@ -13,6 +14,7 @@ __all__ = [
     "BuiltModel",
     "LoadedModel",
     "Precision",
+    "PrecisionAsked",
     "ResNet18",
     "ResNet50",
     "SmallCNN",

@@ -7,7 +7,6 @@ import difflib
 import hashlib
 import json
 from pathlib import Path
-from typing import get_args
 
 import torch
 
@@ -18,9 +17,16 @@ from deformrs.models.classifier import Classifier
 from deformrs.models.exported import load_exported
 from deformrs.models.extras import first_line
 from deformrs.models.factory import of_file
+from deformrs.models.folding import fold_batch_norm
 from deformrs.models.hugging_face import load_hugging_face
 from deformrs.models.onnx_file import load_onnx
-from deformrs.models.parts import BuiltModel, Found, LoadedModel, Precision, check_normalisation
+from deformrs.models.parts import BuiltModel, Found, LoadedModel, check_normalisation
+from deformrs.models.precision import (
+    Precision,
+    PrecisionAsked,
+    automatic_precision,
+    check_precision,
+)
 from deformrs.models.saved import load_saved
 from deformrs.models.timm_models import load_timm
 from deformrs.models.torchvision_models import load_torchvision
@@ -40,7 +46,7 @@ def load_model(
     preparation: Preparation | None = None,
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
-    precision: Precision = "float32",
+    precision: PrecisionAsked = "float32",
     device: torch.device | str = "cpu",
 ) -> LoadedModel:
     """The classifier that `source` names.
@@ -59,6 +65,11 @@ def load_model(
     with `resize` or where it is not the usual "bilinear". Nothing but the user's own Python file
     is ever executed.
 
+    `precision` "auto" is bfloat16 where the device computes in it and the network answers in it,
+    else float32; `about` says which. Batch norms are folded into the layers before them where that
+    leaves the function as it is, see `fold_batch_norm`; `about` says that too, because the module
+    that runs is what a certificate speaks of.
+
     >>> import tempfile
     >>> from deformrs.models import SmallCNN, save_model
     >>> folder = Path(tempfile.mkdtemp())
@@ -67,14 +78,14 @@ def load_model(
     'grey'
     """
     source = str(source)
-    _check_precision(precision)
+    check_precision(precision)
     check_normalisation(mean, std)
     place = _usable(device)
     if weights is not None:
         weights = Path(weights)
         require_file("the weights file", weights)
     found = _find(source, weights, place, described=preparation is not None and mean is not None)
-    if found.frozen_graph and precision != "float32":
+    if found.frozen_graph and precision not in ("auto", "float32"):
         raise InputError(
             "precision",
             repr(precision),
@@ -87,14 +98,17 @@ def load_model(
     if preparation is not None:
         built = dataclasses.replace(built, preparation=_merge(built.preparation, preparation))
     about: Config = {"source": source, **found.about}
+    chosen: Precision = "float32"
     if not found.frozen_graph:
         about["state_sha256"] = state_digest(built.module)
+        built, about["batch_norm"] = fold_batch_norm(built)
+        chosen = automatic_precision(built, place) if precision == "auto" else precision
     about |= {
         "mean": None if built.mean is None else list(built.mean),
         "std": None if built.std is None else list(built.std),
-        "precision": precision,
+        "precision": chosen,
     }
-    module = _module(built, found, getattr(torch, precision)).to(place)
+    module = _module(built, found, getattr(torch, chosen)).to(place)
     return LoadedModel(module, built.preparation, built.class_names, about)
 
 
@@ -160,18 +174,6 @@ def _unknown(source: str) -> InputError:
         example = f"timm:{source or 'resnet18'}"
         remedy = f"there is no such file or folder; for a pretrained network write e.g. {example}"
     return InputError("the model", repr(source), f"must be one of {FORMS}", remedy)
-
-
-def _check_precision(precision: str) -> None:
-    known = get_args(Precision)
-    if precision not in known:
-        near = difflib.get_close_matches(str(precision), known, n=1)
-        raise InputError(
-            "precision",
-            repr(precision),
-            "must be one of " + ", ".join(known),
-            f"did you mean {near[0]!r}?" if near else "e.g. 'float32'",
-        )
 
 
 def _merge(said: Preparation, given: Preparation) -> Preparation:

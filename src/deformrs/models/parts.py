@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from torch import nn
 
@@ -11,8 +10,6 @@ from deformrs.checks import is_real
 from deformrs.config import Config
 from deformrs.errors import InputError
 from deformrs.preparation import Preparation
-
-Precision = Literal["float32", "bfloat16", "float16"]
 
 
 @dataclass(frozen=True)

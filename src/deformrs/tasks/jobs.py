@@ -12,7 +12,7 @@ from torch import Tensor
 
 from deformrs.config import Config, ConfigValue
 from deformrs.data import PictureSet
-from deformrs.engines.identity import network_identity
+from deformrs.engines.identity import device_name, network_identity
 from deformrs.errors import InputError, ModelError
 from deformrs.geometry import size_of
 from deformrs.models import LoadedModel, check_fixed
@@ -45,6 +45,15 @@ class Job:
     about: Config
     """What reproduces the job, beside what the engine writes down of itself."""
 
+    @property
+    def execution(self) -> str:
+        """How the network runs: in which precision, where, how many pictures at once."""
+        model = self.about["model"]
+        precision = model.get("precision") if isinstance(model, dict) else None
+        image = torch.from_numpy(self.pictures[0][0])
+        device = device_name(self.classifier.device_for(image))
+        return f"{precision} on {device}, batches of {self.classifier.batch_size}"
+
 
 def prepare(
     model: ModelOptions,
@@ -55,9 +64,9 @@ def prepare(
 ) -> Job:
     """Load the network and the pictures, and see that they fit.
 
-    `out` is the run folder, if there is one: an automatic batch size stays what it was there.
+    `out` is the run folder, if there is one: what is chosen automatically stays as it was there.
     """
-    loaded = model.load()
+    loaded = model.as_in(out).load()
     some = data.load(loaded.preparation, None, loaded.class_names, report)
     image = torch.from_numpy(some[0][0])
     classifier = smooth(loaded, model, smoothing, image, _batch_size_there(out))
@@ -101,13 +110,14 @@ def smooth(
         num_classes,
         padding=smoothing.padding,
         batch_size=size,
+        compiled=model.compile,
         device=device,
     )
 
 
 def automatic_batch_size(loaded: LoadedModel, image: Tensor, device: torch.device) -> int:
     """A power of two that keeps the device busy and, on a GPU, is seen to fit its memory."""
-    numbers, most = (2**27, 4096) if device.type == "cuda" else (2**23, 256)
+    numbers, most = (2**27, 8192) if device.type == "cuda" else (2**23, 256)
     fitting = numbers // image.numel()
     size = min(most, 1 << max(0, fitting.bit_length() - 1))
     if device.type != "cuda":

@@ -6,48 +6,26 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar, cast
 
 import torch
 
+from deformrs.compiling import Compiled
 from deformrs.config import Config
 from deformrs.data import PictureSet, load_data
 from deformrs.errors import InputError
 from deformrs.geometry import Padding
-from deformrs.models import LoadedModel, Precision, load_model
+from deformrs.models import LoadedModel, PrecisionAsked, load_model
 from deformrs.preparation import Interpolation, Preparation
-from deformrs.runs import read_config
+from deformrs.runs import CONFIG, read_config
 from deformrs.runs.places import located, located_code
+from deformrs.tasks.prepared import prepared
 
 Options = TypeVar("Options")
+EXECUTION = ("compile", "device", "batch_size")
+"""Options of a model that another machine, or another command, may choose otherwise."""
 DownloadReport = Callable[[str, int, int | None], None]
 """Called with the name of a file, bytes so far and bytes in all."""
-
-
-class Prepared(Protocol):
-    """Options on how pictures are made ready. None: as the model expects."""
-
-    @property
-    def resize(self) -> int | None: ...
-
-    @property
-    def crop(self) -> int | None: ...
-
-    @property
-    def interpolation(self) -> Interpolation | None: ...
-
-    @property
-    def channels(self) -> int | None: ...
-
-
-def prepared(asked: Prepared, expected: Preparation) -> Preparation:
-    """What is expected, but for what was asked."""
-    return Preparation(
-        resize=expected.resize if asked.resize is None else asked.resize,
-        crop=expected.crop if asked.crop is None else (asked.crop, asked.crop),
-        interpolation=asked.interpolation or expected.interpolation,
-        channels=expected.channels if asked.channels is None else asked.channels,
-    )
 
 
 @dataclass(frozen=True)
@@ -62,7 +40,8 @@ class ModelOptions:
     channels: int | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
-    precision: Precision = "float32"
+    precision: PrecisionAsked = "auto"
+    compile: Compiled = "no"
     device: str = "auto"
     batch_size: int | None = None
 
@@ -84,6 +63,15 @@ class ModelOptions:
         """Do the options say all that an image processor would, should it not be understood?"""
         shaped = self.resize is not None or self.crop is not None
         return self.model.startswith("hf:") and shaped and self.mean is not None
+
+    def as_in(self, run: Path | None) -> ModelOptions:
+        """In the precision of the run that is in that folder already, if its choice is left open.
+
+        On another machine an automatic one could come to something else.
+        """
+        if self.precision != "auto" or run is None or not (run / CONFIG).exists():
+            return self
+        return dataclasses.replace(self, precision=_precision_of(read_config(run)))
 
     def prepared(self, expected: Preparation | None) -> Preparation:
         """What the model expects, but for what was asked."""
@@ -147,7 +135,8 @@ def chosen_device(text: str) -> torch.device:
 
 def options_from_run(folder: Path) -> tuple[ModelOptions, DataOptions, SmoothingOptions]:
     """The options of a run that `deformrs certify` made, its files as they are found from here."""
-    given = read_config(folder).get("options")
+    config = read_config(folder)
+    given = config.get("options")
     if not isinstance(given, dict):
         raise InputError(
             f"the run in {folder}",
@@ -162,11 +151,20 @@ def options_from_run(folder: Path) -> tuple[ModelOptions, DataOptions, Smoothing
             find = located_code if key == "deformation" else located
             values[key] = find(text, folder, given)
 
+    values["precision"] = _precision_of(config)
+
     def built(kind: type[Options]) -> Options:
         names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
         return kind(**{key: value for key, value in values.items() if key in names})
 
     return built(ModelOptions), built(DataOptions), built(SmoothingOptions)
+
+
+def _precision_of(config: Config) -> PrecisionAsked:
+    """What a run is executed in: what an automatic precision came to is said by its model."""
+    model = config.get("model")
+    found = model.get("precision", "auto") if isinstance(model, dict) else "auto"
+    return cast("PrecisionAsked", found)
 
 
 def options_of(
@@ -192,7 +190,8 @@ def options_of(
                     "is Python code, which is executed only if you name it",
                     f"add {option} {named}",
                 )
-        return dataclasses.replace(there, device=model.device, batch_size=model.batch_size), how
+        chosen = {name: getattr(model, name) for name in EXECUTION}
+        return dataclasses.replace(there, **chosen), how
     for option, value in (
         ("--model", model.model),
         ("--deformation", smoothing.deformation),
@@ -208,7 +207,7 @@ def _check_confirms(given: ModelOptions | SmoothingOptions, there: object) -> No
     for field in dataclasses.fields(given):
         value, own = getattr(given, field.name), getattr(there, field.name)
         unset = ("", None, field.default)
-        if field.name not in ("device", "batch_size") and value not in unset and value != own:
+        if field.name not in EXECUTION and value not in unset and value != own:
             raise InputError(
                 f"--{field.name.replace('_', '-')}",
                 value,
@@ -222,7 +221,7 @@ def plain_options(options: object) -> Config:
     return {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in dataclasses.asdict(options).items()  # type: ignore[call-overload]
-        if key not in ("device", "batch_size")
+        if key not in EXECUTION
     }
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 from deformrs.checks import check_seed, check_whole
 from deformrs.models import Start, start_model
 from deformrs.preparation import Interpolation
-from deformrs.tasks.options import prepared
+from deformrs.tasks.prepared import prepared
 from deformrs.training.recipes import Recipe, read_recipe
 from deformrs.training.splitting import check_share
 

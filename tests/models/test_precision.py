@@ -1,0 +1,89 @@
+"""The precision that a device and a network are for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from small_files import export, scores, some_pictures, tiny_net
+from torch import Tensor, nn
+
+from deformrs.models import BuiltModel, SmallCNN, load_model, save_model
+from deformrs.models.classifier import Classifier
+from deformrs.models.precision import automatic_precision, natural_precision
+from deformrs.preparation import Preparation
+
+CPU = torch.device("cpu")
+
+
+def flags() -> set[str]:
+    """What Linux says of the processor; nothing elsewhere."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    return {word for line in lines if line.startswith("flags") for word in line.split()}
+
+
+@pytest.mark.skipif(not flags(), reason="the system does not say what its processor can")
+def test_a_processor_that_has_the_instructions() -> None:
+    has = bool(flags() & {"avx512_bf16", "amx_bf16"})
+    assert natural_precision(CPU) == ("bfloat16" if has else "float32")
+
+
+def test_without_onednn_it_is_imitated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    assert natural_precision(CPU) == "float32"
+
+
+class OwnConstant(nn.Module):
+    """Its tensor is no buffer, so that it stays in float32 and makes the features so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 3)
+        self.shift = torch.full((1, 3, 1, 1), 0.5)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        features: Tensor = self.conv(pictures - self.shift)
+        return features.mean((2, 3))
+
+
+class Huge(nn.Module):
+    """No number in bfloat16, which rounds the largest ones up."""
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        largest = torch.tensor(torch.finfo(torch.float32).max).to(pictures)
+        return pictures.flatten(1)[:, :2] * 0 + largest
+
+
+@pytest.mark.parametrize("network", [OwnConstant(), Huge()], ids=["fails", "infinite"])
+def test_a_network_that_does_not_answer_in_it_stays_in_float32(network: nn.Module) -> None:
+    assert automatic_precision(BuiltModel(network.eval()), CPU) == "float32"
+    assert all(value.dtype == torch.float32 for value in network.parameters())
+
+
+def test_automatic_is_what_the_device_likes(tmp_path: Path) -> None:
+    save_model(tmp_path / "net", SmallCNN(width=4), Preparation(channels=1))
+    source = str(tmp_path / "net")
+    loaded, natural = load_model(source, precision="auto"), natural_precision(CPU)
+    assert loaded.about == load_model(source, precision=natural).about
+    assert {part.dtype for part in loaded.module.parameters()} == {getattr(torch, natural)}
+    assert load_model(source).about["precision"] == "float32"
+
+
+def test_a_fixed_computation_stays_as_it_is(tmp_path: Path) -> None:
+    path = str(export(tmp_path / "net.pt2", tiny_net()))
+    assert load_model(path, precision="auto").about == load_model(path).about
+
+
+@pytest.mark.parametrize("mean", [None, (0.5, 0.4, 0.3)])
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_the_module_is_one_graph(mean: tuple[float, ...] | None, channels_last: bool) -> None:
+    """Compiled as a part of something larger, it must not interrupt it."""
+    built = BuiltModel(tiny_net(), mean=mean, std=mean, channels_last=channels_last)
+    classifier = Classifier(built, torch.float32).eval().requires_grad_(False)
+    compiled = torch.compile(classifier, backend="eager", fullgraph=True)
+    pictures = some_pictures()
+    with torch.inference_mode():
+        got = compiled(pictures)
+    torch.testing.assert_close(got, scores(classifier, pictures))
