@@ -34,10 +34,18 @@ ALLOWED: dict[str, set[str]] = {
     "specs": BASE | {"deformations", "noise", "plugins"},
     "randomness": NUMBERS | {"noise"},
     "scoring": BASE,
-    "smoothing": NUMBERS | {"geometry", "deformations", "noise", "randomness", "scoring"},
+    "stopping": NUMBERS | {"noise", "regions"},
+    "compiling": {"errors"},
+    "sampling": BASE | {"compiling", "geometry", "deformations", "noise", "randomness", "scoring"},
+    "protocol": NUMBERS | {"randomness", "sampling", "stopping"},
+    "smoothing": NUMBERS
+    | {"geometry", "deformations", "noise", "randomness", "scoring"}
+    | {"compiling", "sampling", "protocol", "stopping"},
     "models": BASE | {"plugins", "preparation", "runs"},
     "data": BASE | {"preparation", "runs"},
-    "engines": NUMBERS | {"geometry", "preparation", "randomness", "runs", "smoothing"},
+    "engines": NUMBERS
+    | {"geometry", "preparation", "randomness", "runs", "smoothing"}
+    | {"sampling", "protocol", "stopping"},
     "training": BASE
     | {"geometry", "deformations", "noise", "models", "preparation", "runs", "scoring"},
     "testing": BASE | {"geometry", "deformations"},
@@ -46,8 +54,12 @@ ALLOWED: dict[str, set[str]] = {
     | {"noise", "regions", "runs", "geometry", "deformations", "data", "preparation"},
     "tasks": NUMBERS
     | {"deformations", "noise", "regions", "geometry", "scoring", "smoothing", "specs", "questions"}
-    | {"models", "data", "preparation", "training", "engines", "runs", "report", "progress"},
-    "cli": BASE | {"data", "progress", "questions", "runs", "report", "tasks"},
+    | {"models", "data", "preparation", "training", "engines", "runs", "report", "progress"}
+    | {"compiling", "stopping"},
+    "benchmarks": NUMBERS
+    | {"deformations", "noise", "geometry", "compiling", "smoothing", "stopping", "questions"}
+    | {"models", "data", "preparation", "engines", "runs", "report", "progress", "tasks"},
+    "cli": BASE | {"benchmarks", "data", "progress", "questions", "runs", "report", "tasks"},
     "__main__": {"cli"},
 }
 WITHOUT_TORCH = [
@@ -55,6 +67,7 @@ WITHOUT_TORCH = [
     "statistics",
     "noise",
     "regions",
+    "stopping",
     "preparation",
     "runs",
     "questions",

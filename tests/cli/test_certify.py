@@ -23,7 +23,7 @@ from deformrs.models import SmallCNN
 def build():
     return SmallCNN(num_classes=3, channels=3, width=4, seed=9)
 """
-QUICK = ["--n", "60", "--n0", "20", "--device", "cpu"]
+QUICK = ["--n", "60", "--n0", "20", "--device", "cpu", "--precision", "float32"]
 TURN = ["--deformation", "rotation", "--noise", "uniform:30deg"]
 COLOURS = {"blue": (20, 30, 220), "green": (20, 200, 40), "red": (210, 20, 30)}
 
@@ -49,7 +49,7 @@ def colour_net() -> SmallCNN:
 
 def certified(folder: Path, *arguments: str | Path) -> list[int | None]:
     """Certify the photographs by that model; the plain answers."""
-    deformrs("certify", *arguments, "--data", "photos", *TURN, *QUICK, "--out", "run", cwd=folder)
+    deformrs("certify", *QUICK, *TURN, *arguments, "--data", "photos", "--out", "run", cwd=folder)
     results = load_run(folder / "run")
     assert [result.label for result in results] == [0, 0, 1, 1, 2, 2]
     assert [result.source for result in results][:3] == ["blue/0.jpg", "blue/1.jpg", "green/0.jpg"]
@@ -72,8 +72,8 @@ def test_a_run_folder_as_the_model(network: Path) -> None:
     folder = network.parent
     done = deformrs(
         *("certify", "--model", "network", "--data", "digits", *TURN, *QUICK),
-        *("--max", "9", "--skip", "2", "--radii", "1deg,20deg", "--out", "run"),
-        *("--export", "log.tsv"),
+        *("--max", "9", "--skip", "2", "--radii", "1deg,20deg", "--fixed"),
+        *("--out", "run", "--export", "log.tsv"),
         cwd=folder,
     )
     results = load_run(folder / "run")

@@ -142,7 +142,7 @@ def test_predict_in_plain_words(place: Path) -> None:
     said = deformrs("predict", "digit.png", "digit.png", "--run", "turn180", *SAMPLES, cwd=place)
     first, second = said.stdout.splitlines()
     assert first == second, "an answer does not depend on the other files"
-    loaded = load_model(str(place / "net"))
+    loaded = load_model(str(place / "net"), precision="auto")
     g = SmoothedClassifier(loaded.module, Rotation(), Uniform(np.pi), 10)
     certificate = g.certify(
         __import__("torch").from_numpy(load_picture(place / "digit.png", loaded.preparation)),

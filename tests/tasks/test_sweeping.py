@@ -87,17 +87,29 @@ def test_other_options_do_not_pass_for_done() -> None:
     sweep_file(FILE)
     inside("sweep", "some.toml")
     before = content(Path("runs"))
-    for old, new in (("epochs = 1", "epochs = 2"), ("n = 60", "n = 70"), ("90deg", "80deg")):
+    changes = (
+        ("epochs = 1", "epochs = 2"),
+        ("n = 60", "n = 70"),
+        ("90deg", "80deg"),
+        ('"1deg"', '"2deg", "3deg"'),  # sampling stops when these are settled
+    )
+    for old, new in changes:
         sweep_file(FILE.replace(old, new))
         assert "with other options" in inside("sweep", "some.toml", "--list")[0]
         _, errors = inside("sweep", "some.toml", code=1)
         assert "error: wide: " in errors
         assert "cannot go on with other settings" in errors
         assert content(Path("runs")) == before
-    sweep_file(FILE.replace('"1deg"', '"2deg", "3deg"'))
-    assert "done already" in inside("sweep", "some.toml")[0], "radii are asked of what is there"
     sweep_file(FILE.replace('"cpu"', '"cpu"\nworkers = 1'))
     assert "done already" in inside("sweep", "some.toml")[0], "another machine changes nothing"
+
+
+def test_radii_of_the_fixed_protocol_are_asked_of_what_is_there() -> None:
+    fixed = FILE.replace("n = 60", "n = 60\nfixed = true")
+    sweep_file(fixed)
+    inside("sweep", "some.toml")
+    sweep_file(fixed.replace('"1deg"', '"2deg", "3deg"'))
+    assert "done already" in inside("sweep", "some.toml")[0]
 
 
 def test_a_recipe_that_was_edited_does_not_pass_for_done() -> None:

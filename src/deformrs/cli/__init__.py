@@ -7,10 +7,13 @@ import difflib
 import os
 import platform
 import sys
+import warnings
+from typing import TextIO
 
 import click
 
 from deformrs import __version__
+from deformrs.cli.bench import bench
 from deformrs.cli.certify import certify
 from deformrs.cli.gallery import gallery
 from deformrs.cli.predict import predict
@@ -18,13 +21,15 @@ from deformrs.cli.quickstart import quickstart
 from deformrs.cli.report import report
 from deformrs.cli.sweep import sweep
 from deformrs.cli.train import train
-from deformrs.errors import DeformRSError
+from deformrs.errors import DeformRSError, ScarcityWarning
 
 
 def main() -> None:
     """Run the command line; every failure is one line and a non-zero exit code."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    warnings.simplefilter("always", ScarcityWarning)
+    warnings.showwarning = _note
     try:
         # Not standalone, click hands the exit code over instead of leaving.
         sys.exit(commands(standalone_mode=False))
@@ -51,6 +56,21 @@ def main() -> None:
 def _fail(message: str, code: int) -> None:
     click.echo("error: " + " ".join(message.split()), err=True)
     sys.exit(code)
+
+
+def _note(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """What this program has to say in a line; what other libraries warn of as it is."""
+    text = f"note: {message}"
+    if not issubclass(category, ScarcityWarning):
+        text = warnings.formatwarning(message, category, filename, lineno, line).rstrip()
+    click.echo(text, err=True)
 
 
 class _Verbs(click.Group):
@@ -86,7 +106,7 @@ def commands() -> None:
     _keep_freed_memory()
 
 
-for _verb in (quickstart, train, certify, sweep, report, gallery, predict):
+for _verb in (quickstart, train, certify, sweep, report, gallery, predict, bench):
     commands.add_command(_verb)
 
 

@@ -15,6 +15,7 @@ from deformrs.cli.options import (
     sampling_options,
     smoothing_options,
     split_list,
+    stopping_options,
     typed,
 )
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 )
 @sampling_options(n=100_000)
 @choosing_options
-@click.option("--radii", help="Radii to watch, e.g. 10deg,30deg.")
+@stopping_options
 @click.option(
     "--export", type=click.Path(path_type=Path), help="Also write idx, label, predict, … as TSV."
 )
@@ -46,14 +47,20 @@ def certify(
     n0: int,
     alpha: float,
     seed: int,
-    method: str,
+    method: str | None,
     skip: int,
     most: int | None,
     radii: str | None,
     regions: tuple[str, ...],
+    adaptive: str | None,
+    fixed: bool,
     export: Path | None,
 ) -> None:
     """Certify labelled pictures: how far may each be deformed?
+
+    With --radii or --region a picture is sampled until each is settled, at most --n times: most
+    pictures need a hundredth of that. --adaptive stops where more samples would raise the radius
+    by less. Without them, or with --fixed, every picture gets --n samples.
 
     Interrupt it as you like: the same command goes on where it stopped. A folder that deformrs
     train wrote needs no further options: it is certified on the test split of its data, against
@@ -83,7 +90,17 @@ def certify(
     console = Console(highlight=False)
     check_writable("--export", export)
     asked = questions(split_list(radii), regions)
-    sampling = Sampling(n=n, n0=n0, alpha=alpha, seed=seed, method=method, skip=skip, max=most)
+    sampling = Sampling(
+        n=n,
+        n0=n0,
+        alpha=alpha,
+        seed=seed,
+        method=method,
+        skip=skip,
+        max=most,
+        adaptive=adaptive,
+        fixed=fixed,
+    )
     asked_for = certification(model, data, smoothing, out, padding_given=typed("padding"))
     out = asked_for.out
     with Downloads(console) as fetched:
@@ -94,6 +111,7 @@ def certify(
             "little",
             err=True,
         )
+    console.print(job.execution, markup=False, soft_wrap=True)
     results = certify_job(job, sampling, out, console, asked)
     for line in summary(results, asked):
         console.print(line, markup=False, soft_wrap=True)

@@ -115,10 +115,18 @@ def model_options(*, required: bool) -> Callable[[Command], Command]:
         *preparation_options(),
         click.option(
             "--precision",
-            type=Word("float32", "bfloat16", "float16"),
-            default="float32",
+            type=Word("auto", "float32", "bfloat16", "float16"),
+            default="auto",
             show_default=True,
-            help="In which the network is executed: part of what is certified.",
+            help="In which the network is executed: part of what is certified. auto is bfloat16 "
+            "where the device computes in it.",
+        ),
+        click.option(
+            "--compile",
+            type=Word("no", "default", "max-autotune"),
+            default="no",
+            show_default=True,
+            help="Compile noise, warp and network: faster after a minute or so.",
         ),
         click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1."),
         click.option(
@@ -200,20 +208,37 @@ def sampling_options(
 
 
 def choosing_options(command: Command) -> Command:
-    """`--method`, `--skip`, `--max` (the argument `most`) and `--region` (`regions`)."""
+    """`--method`, `--skip` and `--max` (the argument `most`)."""
     for option in (
-        click.option(
-            "--region", "regions", multiple=True, help="'rotation<=10deg, scale=0.8..1.2'."
-        ),
         click.option("--max", "most", type=int, help="Look at the first N pictures only."),
         click.option("--skip", default=1, show_default=True, help="Certify every K-th picture."),
         click.option(
             "--method",
             type=Word("clopper_pearson", "bonferroni", "anytime"),
-            default="clopper_pearson",
-            show_default=True,
-            help="The bound on probabilities.",
+            help="The bound on probabilities.  [clopper_pearson; anytime where sampling stops "
+            "early]",
         ),
+    ):
+        command = option(command)
+    return command
+
+
+def stopping_options(command: Command) -> Command:
+    """`--radii`, `--region` (the argument `regions`), `--adaptive` and `--fixed`."""
+    for option in (
+        click.option("--fixed", is_flag=True, help="All n samples for every picture."),
+        click.option(
+            "--adaptive",
+            metavar="TOLERANCE",
+            help="Stop where more samples can raise the radius by less than that, e.g. 1deg.",
+        ),
+        click.option(
+            "--region",
+            "regions",
+            multiple=True,
+            help="A region to settle: 'rotation<=10deg, scale=0.8..1.2'.",
+        ),
+        click.option("--radii", help="Radii to settle, e.g. 10deg,30deg."),
     ):
         command = option(command)
     return command

@@ -14,6 +14,7 @@ from deformrs.cli.options import (
     padding_option,
     sampling_options,
     split_list,
+    stopping_options,
     typed,
 )
 from deformrs.cli.training_options import start_options, training_options
@@ -41,7 +42,7 @@ _BESIDE_A_FILE = ("file", "out", "listing", "report", "device", "data_root")
 @training_options()
 @sampling_options(n=100_000, seed=False)
 @choosing_options
-@click.option("--radii", help="Columns of the table, e.g. 10deg,30deg.")
+@stopping_options
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -61,11 +62,13 @@ def sweep(
     n: int,
     n0: int,
     alpha: float,
-    method: str,
+    method: str | None,
     skip: int,
     most: int | None,
     radii: str | None,
     regions: tuple[str, ...],
+    adaptive: str | None,
+    fixed: bool,
     out: Path | None,
     listing: bool,
     report: bool,
@@ -99,6 +102,7 @@ def sweep(
     train |= {"data": data, "data_root": data_root, "padding": padding}
     certify: Values = {"n": n, "n0": n0, "alpha": alpha, "seed": training.seed, "method": method}
     certify |= {"skip": skip, "max": most, "radii": split_list(radii), "regions": regions}
+    certify |= {"adaptive": adaptive, "fixed": fixed}
     if file is not None:
         asked = _from_file(file, out, train)
     else:

@@ -9,7 +9,7 @@ from deformrs.report.groups import Group
 from deformrs.report.layout import Cell, Table
 from deformrs.report.people import noun, shown_down
 from deformrs.report.section import Entry, Section
-from deformrs.report.words import BEST, chosen_words, share, spread, time_words
+from deformrs.report.words import BEST, chosen_words, share, spread, stopping_words, time_words
 from deformrs.rounding import percent_up
 
 FEW_CLASSES = 30
@@ -144,7 +144,9 @@ def _facts(entry: Entry, group: Group) -> dict[str, Cell]:
         ),
         "average certified radius": Cell(averages_words(summary.averages, group)),
         "samples that select (n0)": Cell(spread([r.certificate.counts.n0 for r in results])),
-        "samples that estimate (n)": Cell(spread([r.certificate.counts.n for r in results])),
+        "samples that estimate (n)": Cell(
+            spread([r.certificate.counts.n for r in results]), stopping_words(config)
+        ),
         "alpha, for each picture": _anew(f"{first.alpha:g}", config["alpha"], first.alpha),
         "bound": _anew(first.method.replace("_", "-"), config["method"], first.method),
         "time": NONE if time is None else Cell(*time),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from deformrs.config import Config
 from deformrs.report.export import clock
 from deformrs.report.groups import Group, Member, lookup
 from deformrs.report.people import everywhere, noun
@@ -90,6 +91,7 @@ def limits(groups: Sequence[Group]) -> list[str]:
     """What the certificates of these runs do not say."""
     alphas = sorted({m.first.alpha for group in groups for m in group.members})
     most = max((m.first.alpha, len(m.results)) for group in groups for m in group.members)
+    stopped = [m.name for group in groups for m in group.members if "stopping" in m.run.config]
     expected = f"{math.ceil(100 * most[0] * most[1]) / 100:g} of {pictures(most[1])}"
     return [
         "A certificate speaks of shifts of the deformation's parameters for the picture as it is "
@@ -102,7 +104,25 @@ def limits(groups: Sequence[Group]) -> list[str]:
         f"{expected} may be certified wrongly.",
         "The figures are exact for the pictures that were certified. How they carry over to other "
         "pictures depends on how these were chosen.",
+        *([_STOPPED.format(", ".join(stopped))] if stopped else []),
     ]
+
+
+_STOPPED = (
+    "Sampling stopped early ({}): as soon as what was asked was settled for a picture. The "
+    "certificates hold as ever; at radii that were not asked for, and on average, more samples "
+    "would certify more."
+)
+
+
+def stopping_words(config: Config) -> str:
+    """Until when pictures were sampled; nothing where it was up to a fixed number."""
+    radii, regions = (lookup(config, "stopping", key) for key in ("radii", "regions"))
+    tolerance = lookup(config, "stopping", "tolerance")
+    asked = [str(text) for some in (radii, regions) if isinstance(some, list) for text in some]
+    words = [f"until settled: {', '.join(asked)}"] if asked else []
+    words += [f"until less than {tolerance} is to gain"] if tolerance is not None else []
+    return " and ".join(words)
 
 
 def chosen_words(member: Member) -> str:

@@ -2,35 +2,45 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
 from deformrs.checks import check_alpha, check_seed, check_whole
 from deformrs.engines import certify_dataset, chosen
+from deformrs.errors import InputError
 from deformrs.progress import Rates, step
-from deformrs.questions import Question
+from deformrs.questions import Question, RadiusAsked, RegionAsked
 from deformrs.report.people import noise_words, reach, shown_down
 from deformrs.rounding import percent_down, percent_up
 from deformrs.runs import Result
 from deformrs.statistics import check_method
+from deformrs.stopping import Stopping
 from deformrs.tasks.jobs import Job
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How many samples, how sure, which pictures."""
+    """How many samples, how sure, which pictures.
+
+    Without `fixed`, a picture gets no more samples than settle what is asked of it, if anything
+    is: questions, or a radius that more samples would raise by less than `adaptive`.
+    """
 
     n: int = 100_000
     n0: int = 100
     alpha: float = 1e-3
     seed: int = 0
-    method: str = "clopper_pearson"
+    method: str | None = None
     skip: int = 1
     max: int | None = None
+    adaptive: str | None = None
+    fixed: bool = False
 
     def __post_init__(self) -> None:
         # Before a network is loaded, not after it.
@@ -41,7 +51,25 @@ class Sampling:
             check_whole("max", self.max, least=1)
         check_alpha(self.alpha)
         check_seed("seed", self.seed)
-        check_method(self.method)
+        if self.method is not None:
+            check_method(self.method)
+        if self.fixed and self.adaptive is not None:
+            raise InputError(
+                "adaptive",
+                repr(self.adaptive),
+                "cannot be had with a fixed number of samples",
+                "leave one of the two out",
+            )
+
+    def stopping(self, questions: Sequence[Question]) -> Stopping | None:
+        """When a picture has enough samples; None: when it has all n."""
+        if self.fixed or not (questions or self.adaptive):
+            return None
+        return Stopping(
+            radii=tuple(q.text for q in questions if isinstance(q, RadiusAsked)),
+            regions=tuple(q.text for q in questions if isinstance(q, RegionAsked)),
+            tolerance=self.adaptive,
+        )
 
 
 def certify_job(
@@ -53,10 +81,12 @@ def certify_job(
         question.check(space)
     indices = chosen(len(job.pictures), sampling.skip, sampling.max)
     results: list[Result] = []
+    stopping = sampling.stopping(questions)
+    _warm_up(job, console)
     with step(console, "certifying", len(indices)) as advance:
         rates, tally = Rates(), Tally(questions)
         each = sampling.n0 + sampling.n
-        begun = 0
+        begun = settled = 0
 
         def looked(count: int) -> None:
             advance(0, f"{count} pictures looked at")
@@ -65,8 +95,14 @@ def certify_job(
             nonlocal begun
             begun += samples
             rates.add(samples=samples)
-            done = min(len(results) + begun / each, len(indices))
+            under_way = begun / each if stopping is None else settled
+            done = min(len(results) + under_way, len(indices))
             advance(done, _joined(rates.words, tally.words))
+
+        def enough(pictures: int) -> None:
+            nonlocal settled
+            settled += pictures
+            rates.add(pictures=pictures)
 
         for result in certify_dataset(
             job.classifier,
@@ -76,6 +112,7 @@ def certify_job(
             alpha=sampling.alpha,
             seed=sampling.seed,
             method=sampling.method,
+            stopping=stopping,
             skip=sampling.skip,
             max=sampling.max,
             out=out,
@@ -83,14 +120,30 @@ def certify_job(
             same_size=job.noise_in_pixels,
             looked=looked,
             watch=watch,
+            settled=enough,
         ):
             results.append(result)
-            if begun >= each:  # several may have been sampled together
+            # Several may have been sampled together.
+            if settled:
+                settled -= 1
+            elif stopping is None and begun >= each:
                 begun -= each
                 rates.add(pictures=1)
             tally.add(result)
             advance(len(results), _joined(rates.words, tally.words))
     return results
+
+
+def _warm_up(job: Job, console: Console) -> None:
+    """Compile before the clock of the samples starts, and say how long it took."""
+    asked = job.classifier.sampler.compiled
+    if asked == "no":
+        return
+    console.print(f"compiling ({asked}) …", markup=False)
+    began = time.perf_counter()
+    job.classifier.warm_up(torch.from_numpy(job.pictures[0][0]))
+    if job.classifier.sampler.compiled == asked:
+        console.print(f"compiled in {time.perf_counter() - began:.1f} s", markup=False)
 
 
 class Tally:
@@ -130,7 +183,7 @@ def summary(results: Sequence[Result], questions: Sequence[Question]) -> list[st
         return f"{percent_down(count, total):>6} %   {count} of {total}"
 
     lines = [
-        f"{noise_words(results)}, n = {first.counts.n:,}, alpha = {first.alpha}",
+        f"{noise_words(results)}, {_samples(results)}, alpha = {first.alpha}",
         f"  model alone is right          {share(sum(r.plain == r.label for r in results))}",
         f"  smoothed model is right       {share(sum(r.correct for r in results))}",
         f"  abstains                      {percent_up(abstained, total):>6} %   "
@@ -149,3 +202,11 @@ def summary(results: Sequence[Result], questions: Sequence[Question]) -> list[st
         mean = shown_down(sum(radii, Fraction()) / total, block.unit)
         lines.append(f"  average certified radius      {mean:>8}")
     return lines
+
+
+def _samples(results: Sequence[Result]) -> str:
+    numbers = [result.certificate.counts.n for result in results]
+    if min(numbers) == max(numbers):
+        return f"n = {numbers[0]:,}"
+    mean = sum(numbers) / len(numbers)
+    return f"n = {min(numbers):,} to {max(numbers):,} ({mean:,.0f} on average)"

@@ -64,12 +64,14 @@ def run(settings: Settings, console: Console) -> Tour:
     out.mkdir(parents=True, exist_ok=True)  # before training, not after it
     _train(settings, console)
     job = prepare(
-        ModelOptions(str(out), device="cpu"),
+        ModelOptions(str(out), precision="float32", device="cpu"),
         DataOptions("digits"),
         SMOOTHING,
         out,
     )
-    sampling = Sampling(settings.n, settings.n0, settings.alpha, settings.seed, max=settings.digits)
+    sampling = Sampling(
+        settings.n, settings.n0, settings.alpha, settings.seed, max=settings.digits, fixed=True
+    )
     results = certify_job(job, sampling, out, console, [RadiusAsked("30deg")])
 
     files = {

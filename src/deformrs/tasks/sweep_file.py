@@ -51,7 +51,7 @@ TRAIN: dict[str, Hint] = {
 """What may stand in [train]."""
 CERTIFY: dict[str, Hint] = {
     **hints_of(Sampling),
-    **hints_of(ModelOptions, "precision", "device", "batch_size"),
+    **hints_of(ModelOptions, "precision", "compile", "device", "batch_size"),
     "data": str,
     "radii": Strings,
     "regions": Strings,

@@ -64,6 +64,7 @@ def results_of(run: PlannedRun) -> list[Result]:
 
 def _asked(run: PlannedRun) -> Config:
     """All that a run's results follow from, in plain values; not what is asked of them later."""
+    stopping = run.sampling.stopping(run.questions)
     asked: dict[str, dict[str, object]] = {
         "recipe": {
             "scratch": run.training.recipe_for(pretrained=False).to_config(),
@@ -76,6 +77,7 @@ def _asked(run: PlannedRun) -> Config:
         "training": dataclasses.asdict(run.training),
         "test": dataclasses.asdict(run.test),
         "sampling": dataclasses.asdict(run.sampling),
+        "stopping": dict(stopping.to_config()) if stopping else {},
         "model": {"precision": run.model.precision},
     }
     for options in asked.values():
