@@ -111,6 +111,15 @@ def test_compiled_is_written_down_and_counts_the_same() -> None:
     assert plain == quick
 
 
+def test_what_was_not_asked_is_not_shown_as_if_it_were() -> None:
+    shown = run_inside(*CERTIFY, *TURN, "--n", "900", "--radii", "5deg,7deg", "--out", "run")
+    assert "average certified radius" not in shown
+    run_inside("report", "run", "--out", "page")
+    page = Path("page", "report.md").read_text()
+    assert "| run | noise | 5° | 7° | average radius |" in page
+    assert "only what was asked was settled: more samples would give more" in page
+
+
 def test_the_report_says_until_when_and_refuses_other_bounds() -> None:
     run_inside(
         *(*CERTIFY, *TURN, "--n", "900", "--radii", "5deg", "--adaptive", "20deg", "--out", "run")

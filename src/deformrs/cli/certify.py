@@ -113,7 +113,9 @@ def certify(
         )
     console.print(job.execution, markup=False, soft_wrap=True)
     results = certify_job(job, sampling, out, console, asked)
-    for line in summary(results, asked):
+    stopping = sampling.stopping(asked)
+    averaged = stopping is None or stopping.tolerance is not None
+    for line in summary(results, asked, averaged=averaged):
         console.print(line, markup=False, soft_wrap=True)
     if export is not None:
         write_atomically(export, export_tsv(results, read_times(out)))

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from deformrs.checks import is_real
 from deformrs.errors import InputError
-from deformrs.report.groups import Group
+from deformrs.report.groups import Group, lookup
 from deformrs.report.people import reach
 from deformrs.runs import Result
 from deformrs.space import Block
@@ -88,10 +88,18 @@ def radii_of(groups: Sequence[Group], texts: Sequence[str]) -> list[tuple[Radius
 
 
 def default_radii(group: Group) -> tuple[Radius, ...]:
-    """The paper's radii where it has a table, and round numbers up to the largest one certified."""
+    """The paper's radii where it has a table, and round numbers up to the largest one certified.
+
+    Where sampling stopped when some radii were settled: these.
+    """
     block = group.block
     if block is None:
         return ()
+    asked = [lookup(member.run.config, "stopping", "radii") for member in group.members]
+    texts = [text for radii in asked if isinstance(radii, list) for text in radii]
+    settled = _fitting(group, [text for text in texts if isinstance(text, str)])
+    if settled:
+        return _distinct(settled, group)
     largest = max(
         reach(block, result.certificate.radius, result.certificate.space.size)
         for member in group.members

@@ -9,7 +9,15 @@ from deformrs.report.groups import Group
 from deformrs.report.layout import Cell, Table
 from deformrs.report.people import noun, shown_down
 from deformrs.report.section import Entry, Section
-from deformrs.report.words import BEST, chosen_words, share, spread, stopping_words, time_words
+from deformrs.report.words import (
+    BEST,
+    average_words,
+    chosen_words,
+    share,
+    spread,
+    stopping_words,
+    time_words,
+)
 from deformrs.rounding import percent_up
 
 FEW_CLASSES = 30
@@ -23,7 +31,10 @@ def accuracy_table(section: Section) -> Table | None:
     rows = []
     for entry in section.entries:
         counts = [_counted(count, entry.summary.total) for count in entry.summary.certified]
-        average = Cell(averages_words(entry.summary.averages, section.group))
+        average = Cell(
+            averages_words(entry.summary.averages, section.group),
+            average_words(entry.member.run.config),
+        )
         rows.append((Cell(entry.member.name), Cell(entry.member.short_noise), *counts, average))
     notes = []
     if section.best is not None:
@@ -142,7 +153,9 @@ def _facts(entry: Entry, group: Group) -> dict[str, Cell]:
             f"{percent_up(summary.abstained, summary.total)} %",
             f"{summary.abstained:,}/{summary.total:,}",
         ),
-        "average certified radius": Cell(averages_words(summary.averages, group)),
+        "average certified radius": Cell(
+            averages_words(summary.averages, group), average_words(config)
+        ),
         "samples that select (n0)": Cell(spread([r.certificate.counts.n0 for r in results])),
         "samples that estimate (n)": Cell(
             spread([r.certificate.counts.n for r in results]), stopping_words(config)

@@ -115,6 +115,12 @@ _STOPPED = (
 )
 
 
+def average_words(config: Config) -> str:
+    """What to know of a run's average radius; nothing where there is nothing."""
+    decided = "stopping" in config and lookup(config, "stopping", "tolerance") is None
+    return "only what was asked was settled: more samples would give more" if decided else ""
+
+
 def stopping_words(config: Config) -> str:
     """Until when pictures were sampled; nothing where it was up to a fixed number."""
     radii, regions = (lookup(config, "stopping", key) for key in ("radii", "regions"))

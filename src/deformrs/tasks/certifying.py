@@ -173,8 +173,14 @@ def _joined(*words: str) -> str:
     return ", ".join(filter(None, words))
 
 
-def summary(results: Sequence[Result], questions: Sequence[Question]) -> list[str]:
-    """What came of it, a line each."""
+def summary(
+    results: Sequence[Result], questions: Sequence[Question], *, averaged: bool = True
+) -> list[str]:
+    """What came of it, a line each.
+
+    Without `averaged` there is no average radius: where sampling stops when a radius is settled,
+    it would say little.
+    """
     total = len(results)
     first = results[0].certificate
     abstained = sum(result.certificate.prediction is None for result in results)
@@ -192,7 +198,7 @@ def summary(results: Sequence[Result], questions: Sequence[Question]) -> list[st
     for question in questions:
         held = sum(question.holds(result) for result in results)
         lines.append(f"  right, certified {question.words:<12} {share(held)}")
-    if len(first.radii) == 1:
+    if len(first.radii) == 1 and averaged:
         block = first.space.blocks[0]
         radii = [
             reach(block, result.certificate.radius, result.certificate.space.size)
