@@ -18,24 +18,27 @@ from deformrs.smoothing import SmoothedClassifier
 from deformrs.stopping import Stopping
 
 _BATCHES = 128
-"""That a group fills: its last one, which is not full, then costs less than a hundredth."""
+"""That a group fills on a GPU: the last one, which is not full, then costs little."""
 _MOST = 512
-_MOST_DECIDED = 2048
-"""Where easy pictures stop early, many are needed to fill batches."""
 _BYTES = 2**29
 """That the pictures of a group may take."""
+_DECIDED = {"cpu": 32, "cuda": 2048}
+"""Between two looks a picture gets few samples: so many are needed to fill batches. A process that
+is killed loses what it has of one group."""
 
 
 def together_for(
     classifier: SmoothedClassifier, image: Tensor, n: int, stopping: Stopping | None = None
 ) -> int:
-    """How many pictures to put together: one on a CPU, which a single one keeps busy."""
-    if classifier.device_for(image).type != "cuda":
-        return 1
-    fitting = _BYTES // (image.numel() * image.element_size())
-    wanted = -(-_BATCHES * classifier.batch_size // n)
-    most = min(_MOST, wanted) if stopping is None else _MOST_DECIDED
-    return max(1, min(most, fitting))
+    """How many pictures to put together. A fixed number of samples keeps a CPU busy by itself."""
+    device = classifier.device_for(image).type
+    if stopping is not None:
+        most = _DECIDED.get(device, 1)
+    elif device == "cuda":
+        most = min(_MOST, -(-_BATCHES * classifier.batch_size // n))
+    else:
+        most = 1
+    return max(1, min(most, _BYTES // (image.numel() * image.element_size())))
 
 
 def groups_of(indices: Sequence[int], together: int) -> Iterator[tuple[int, ...]]:
