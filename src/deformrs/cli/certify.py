@@ -9,15 +9,13 @@ import click
 
 from deformrs.cli.options import (
     check_writable,
-    choosing_options,
     data_options,
     model_options,
-    sampling_options,
     smoothing_options,
     split_list,
-    stopping_options,
     typed,
 )
+from deformrs.cli.sampling_options import choosing_options, sampling_options, stopping_options
 
 if TYPE_CHECKING:
     from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions

@@ -12,11 +12,11 @@ from deformrs.cli.options import (
     data_options,
     model_options,
     run_option,
-    sampling_options,
     smoothing_options,
     typed,
     whole_numbers,
 )
+from deformrs.cli.sampling_options import sampling_options
 
 if TYPE_CHECKING:
     from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions

@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deformrs.cli.options import (
-    model_options,
-    run_option,
-    sampling_options,
-    smoothing_options,
-    typed,
-)
+from deformrs.cli.options import model_options, run_option, smoothing_options, typed
+from deformrs.cli.sampling_options import sampling_options
 
 if TYPE_CHECKING:
     from deformrs.tasks.options import ModelOptions, SmoothingOptions

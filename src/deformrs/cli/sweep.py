@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deformrs.cli.options import (
-    choosing_options,
-    padding_option,
-    sampling_options,
-    split_list,
-    stopping_options,
-    typed,
-)
+from deformrs.cli.options import padding_option, split_list, typed
+from deformrs.cli.sampling_options import choosing_options, sampling_options, stopping_options
 from deformrs.cli.training_options import start_options, training_options
 from deformrs.errors import DeformRSError
 
