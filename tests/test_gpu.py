@@ -162,7 +162,7 @@ def test_pictures_that_share_batches_agree_with_each_alone(tmp_path: Path) -> No
 
 
 @pytest.mark.filterwarnings("default")
-def test_decided_pictures_share_batches_and_wait_only_at_looks(tmp_path: Path) -> None:
+def test_decided_pictures_share_batches(tmp_path: Path) -> None:
     network = SmallCNN(width=8).eval().cuda()
     generator = torch.Generator().manual_seed(1)
     pictures = [(torch.rand(1, 28, 28, generator=generator), k) for k in range(10)]
@@ -174,7 +174,10 @@ def test_decided_pictures_share_batches_and_wait_only_at_looks(tmp_path: Path) -
     for one, other in zip(alone, shared, strict=True):
         a, b = one.certificate.counts, other.certificate.counts
         assert a.selection == b.selection
-        assert a.n == b.n or abs(a.hits / a.n - b.hits / b.n) < 0.05
+        if a.n == b.n:  # rounding may settle a near tie, and then the moment to stop, otherwise
+            assert sum(abs(x - y) for x, y in zip(a.estimation, b.estimation, strict=True)) <= 4
+    pairs = zip(alone, shared, strict=True)
+    assert sum(a.certificate.counts.n == b.certificate.counts.n for a, b in pairs) >= 8
 
 
 def test_a_batch_that_does_not_fit_is_halved() -> None:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import betainc, ndtri
 
-from deformrs import Gaussian, Rotation, Shear, SmoothedClassifier, Uniform
+from deformrs import Gaussian, Shear, SmoothedClassifier
 from deformrs.certificate import Counts
 from deformrs.errors import InputError
 from deformrs.protocol import counts_of
@@ -145,10 +145,21 @@ def test_guarantee_false_certificates_stay_below_alpha_however_often_one_looks(p
     assert rejected(fooled), "the test must notice who peeks"
 
 
-def test_a_seed_of_another_stage_is_not_touched() -> None:
+def test_the_selection_is_that_of_the_fixed_protocol() -> None:
     """Stopping reads the candidate from the selection, which is the fixed protocol's."""
     g = smoothed()
     c = g.certify(IMAGE, n=500, n0=33, seed=3, index=4, stopping=TEN)
     assert c.counts.selection == g.count(IMAGE, 33, Stage.SELECT, seed=3, index=4)
-    assert Uniform(2.0) == g.noise
-    assert isinstance(g.deformation, Rotation)
+
+
+@pytest.mark.parametrize("indices", [[], [0], [0, 1, 2]])
+def test_every_picture_has_an_index(indices: list[int]) -> None:
+    with pytest.raises(InputError, match="the number of indices is . for 2 pictures"):
+        smoothed().certify_all(PICTURES[:2], 50, indices=indices)
+    with pytest.raises(InputError, match="the number of indices"):
+        smoothed().count_all(PICTURES[:2], 50, Stage.ESTIMATE, indices=indices)
+
+
+def test_stopping_must_be_one() -> None:
+    with pytest.raises(InputError, match="stopping is '10deg'; it must be a Stopping"):
+        smoothed().certify(IMAGE, n=50, stopping="10deg")  # type: ignore[arg-type]

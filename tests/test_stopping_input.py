@@ -127,7 +127,7 @@ def test_the_configuration_tells_what_is_asked() -> None:
 
     region = Region.parse("rotation<=10deg")
     assert config(radii=["10deg", np.float64(0.5)], tolerance="1deg") == (
-        '{"radii": ["10deg", 0.5], "regions": [], "tolerance": "1deg"}'
+        '{"radii": [0.5, "10deg"], "regions": [], "tolerance": "1deg"}'
     )
     assert config(regions=("rotation<=10deg",)) != config(regions=("rotation<=11deg",))
     assert config(regions=(region,)) != config(regions=(Region.parse("rotation<=11deg"),))

@@ -59,6 +59,10 @@ def counts_of(
 
 def method_for(method: str | None, stopping: Stopping | None) -> str:
     """The bound that counts are certified with."""
+    if not (stopping is None or isinstance(stopping, Stopping)):
+        raise InputError(
+            "stopping", repr(stopping), "must be a Stopping", "e.g. Stopping(radii=('10deg',))"
+        )
     if method is None:
         return "clopper_pearson" if stopping is None else "anytime"
     check_method(method)

@@ -126,9 +126,8 @@ class Sampler:
                     raise no_memory(pictures[:1]) from error
             except DeformRSError:
                 raise
-            except RuntimeError as error:  # of which every error of torch.compile is one
-                reason = str(error).strip().splitlines()[0]
-                _say(f"the model cannot be compiled here ({reason}): it runs as it is")
+            except (RuntimeError, OSError) as error:  # a compiler fails, or has nowhere to write
+                _say(f"the model cannot be compiled here ({_reason(error)}): it runs as it is")
                 self.compiled, self._executed = "no", None
                 return
             else:
@@ -216,6 +215,12 @@ def _where(
         places = places.pin_memory()
     own = places.to(device, non_blocking=True)
     return own[0], own[1]
+
+
+def _reason(error: Exception) -> str:
+    """The first line that says something; torch begins with which backend raised."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line for line in lines if line and not line.endswith("raised:")), repr(error))
 
 
 def _say(message: str) -> None:

@@ -251,6 +251,13 @@ class SmoothedClassifier:
         self, images: Sequence[Tensor], seed: int, indices: Sequence[int]
     ) -> tuple[Tensor, Space]:
         """All that is looked at before anything is sampled: pictures, and their parameters."""
+        if not images or len(images) != len(indices):
+            raise InputError(
+                "the number of indices",
+                f"{len(indices)} for {len(images)} pictures",
+                "must be one for each, of at least one picture",
+                "e.g. indices=range(len(images))",
+            )
         check_seed("seed", seed)
         for index in indices:
             check_seed("index", index)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from deformrs.certificate import Bound
 from deformrs.checks import check_alpha, check_whole, is_real
-from deformrs.config import Config
+from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.noise import NoiseLaw
 from deformrs.noise.distance import Distance
@@ -91,9 +91,10 @@ class Stopping:
 
     def to_config(self) -> Config:
         """Plain values that say what is asked, for a run's configuration."""
+        regions = {r if isinstance(r, str) else repr(r) for r in self.regions}
         return {
-            "radii": list(self.radii),
-            "regions": [r if isinstance(r, str) else repr(r) for r in self.regions],
+            "radii": list[ConfigValue](sorted(set(self.radii), key=str)),
+            "regions": list[ConfigValue](sorted(regions)),
             "tolerance": self.tolerance,
         }
 

@@ -87,7 +87,7 @@ def test_adaptive_and_regions() -> None:
         (("--adaptive", "5px"), "5px"),
         (("--adaptive", "1deg", "--fixed"), "cannot be had with a fixed number of samples"),
         (("--radii", "-5deg"), "must not be negative"),
-        (("--radii", "5"), "5"),
+        (("--radii", "5"), "must be a number with its unit"),
     ],
 )
 def test_what_does_not_fit_is_told_before_anything_is_sampled(

@@ -25,7 +25,7 @@ CURVES = (
     "time_against_images",
     "memory_against_n",
 )
-_SAME_MACHINE = ("device", "cpu", "torch")
+_SAME_MACHINE = ("device", "cpu", "threads", "torch")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,9 @@ class Record:
         self._machine = machine
 
     def add_row(self, row: Row) -> None:
-        self._rows[_text(row.key)] = dataclasses.asdict(row)
+        key = _text(row.key)
+        if row.error is None or key not in self._rows:  # a failure never takes a figure's place
+            self._rows[key] = dataclasses.asdict(row)
         self._write()
 
     def add_used(self, used: Used) -> None:

@@ -1,9 +1,10 @@
-"""One row of the table: certification, the bare network and the plain loop, in turns."""
+"""One row of the table: certification and the bare network in turns, and the plain loop."""
 
 from __future__ import annotations
 
 import dataclasses
 import gc
+import statistics
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from deformrs.benchmarks.naive import NaiveLoop
 from deformrs.benchmarks.networks import CLASSES, Network, some_pictures
 from deformrs.benchmarks.plan import FAMILIES, Case, Execution
 from deformrs.benchmarks.quiet import quietly
-from deformrs.benchmarks.timing import medians_in_turns, peak_bytes, seconds_of
+from deformrs.benchmarks.timing import peak_bytes, seconds_in_turns, seconds_of
 from deformrs.compiling import Compiled, compiled
 from deformrs.engines.identity import device_name
 from deformrs.errors import ScarcityWarning
@@ -56,7 +57,8 @@ class Row:
     @property
     def key(self) -> tuple[object, ...]:
         """What a later measurement of the same takes the place of."""
-        return self.model, self.family, self.side, self.precision, self.compiled, self.batch_size
+        how = (self.precision, self.compiled, self.batch_size, self.n)
+        return self.model, self.family, self.side, *how
 
 
 def measure_row(network: Network, case: Case, family: str, how: Execution) -> Row:
@@ -126,13 +128,16 @@ def _measure(
 
     samples = case.pictures * (case.n + N0)
     batches = -(-samples // case.batch_size)
-    bare = bare_forward(module, images, case.batch_size, how.compiled)
+    bare = bare_forward(module, images, case.batch_size, classifier.sampler.compiled)
     naive = NaiveLoop(network.built, deformation, noise, CLASSES, device)
     image = images[0].cpu()
     bare(1)
     naive.count(image, case.naive_samples // 4)
     works = [lambda: ours(case.n), lambda: bare(batches)]
-    our_seconds, bare_seconds = medians_in_turns(works, how.repeats, device)
+    turns = seconds_in_turns(works, how.repeats, device)
+    our_seconds, bare_seconds = (statistics.median(own) for own in turns)
+    # Of turns beside each other: what slows the machine for a while slows both.
+    ratio = statistics.median(b / o for o, b in zip(*turns, strict=True))
     naive_seconds = seconds_of(lambda: naive.count(image, case.naive_samples), device)
     ours_per_s = samples / our_seconds
     bare_per_s = batches * case.batch_size / bare_seconds
@@ -143,7 +148,7 @@ def _measure(
         samples_per_s=round(ours_per_s, 1),
         bare_samples_per_s=round(bare_per_s, 1),
         naive_samples_per_s=round(naive_per_s, 1),
-        ratio_to_bare=round(ours_per_s / bare_per_s, 4),
+        ratio_to_bare=round(ratio * samples / (batches * case.batch_size), 4),
         ratio_to_naive=round(ours_per_s / naive_per_s, 2),
         peak_memory_bytes=memory,
         compile_seconds=None if how.compiled == "no" else round(compiling, 2),

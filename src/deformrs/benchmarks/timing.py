@@ -27,13 +27,20 @@ def seconds_of(work: Work, device: torch.device) -> float:
     return time.perf_counter() - began
 
 
-def medians_in_turns(works: Sequence[Work], repeats: int, device: torch.device) -> list[float]:
-    """The median seconds of each, measured in turns: a machine that slows down slows all alike."""
+def seconds_in_turns(
+    works: Sequence[Work], repeats: int, device: torch.device
+) -> list[list[float]]:
+    """The seconds of each, measured in turns: a machine that slows down slows all alike."""
     taken: list[list[float]] = [[] for _ in works]
     for _ in range(repeats):
         for own, work in zip(taken, works, strict=True):
             own.append(seconds_of(work, device))
-    return [statistics.median(own) for own in taken]
+    return taken
+
+
+def medians_in_turns(works: Sequence[Work], repeats: int, device: torch.device) -> list[float]:
+    """Their medians."""
+    return [statistics.median(own) for own in seconds_in_turns(works, repeats, device)]
 
 
 def peak_bytes(work: Work, device: torch.device) -> int:

@@ -56,9 +56,9 @@ def certify(
 ) -> None:
     """Certify labelled pictures: how far may each be deformed?
 
-    With --radii or --region a picture is sampled until each is settled, at most --n times: most
-    pictures need a hundredth of that. --adaptive stops where more samples would raise the radius
-    by less. Without them, or with --fixed, every picture gets --n samples.
+    With --radii or --region a picture is sampled until each is settled, at most --n times: some
+    tens of samples are enough for most. --adaptive stops where more samples would raise the
+    radius by less. Without them, or with --fixed, every picture gets --n samples.
 
     Interrupt it as you like: the same command goes on where it stopped. A folder that deformrs
     train wrote needs no further options: it is certified on the test split of its data, against

@@ -48,6 +48,13 @@ def choosing_options(command: Command) -> Command:
     return command
 
 
+def _some(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    """Given, it must not be empty: a shell variable that is not set would mean something else."""
+    if text is not None and not text.strip(" ,"):
+        raise click.BadParameter("it is empty; leave it out, or say e.g. 10deg", context, option)
+    return text
+
+
 def stopping_options(command: Command) -> Command:
     """`--radii`, `--region` (the argument `regions`), `--adaptive` and `--fixed`."""
     for option in (
@@ -55,6 +62,7 @@ def stopping_options(command: Command) -> Command:
         click.option(
             "--adaptive",
             metavar="TOLERANCE",
+            callback=_some,
             help="Stop where more samples can raise the radius by less than that, e.g. 1deg.",
         ),
         click.option(
@@ -63,7 +71,7 @@ def stopping_options(command: Command) -> Command:
             multiple=True,
             help="A region to settle: 'rotation<=10deg, scale=0.8..1.2'.",
         ),
-        click.option("--radii", help="Radii to settle, e.g. 10deg,30deg."),
+        click.option("--radii", callback=_some, help="Radii to settle, e.g. 10deg,30deg."),
     ):
         command = option(command)
     return command

@@ -110,8 +110,8 @@ def limits(groups: Sequence[Group]) -> list[str]:
 
 _STOPPED = (
     "Sampling stopped early ({}): as soon as what was asked was settled for a picture. The "
-    "certificates hold as ever; at radii that were not asked for, and on average, more samples "
-    "would certify more."
+    "certificates hold as ever; at radii that were not asked for, at a stricter alpha, and on "
+    "average, more samples would certify more."
 )
 
 

@@ -239,7 +239,7 @@ def _begin(folder: Path, asked: Config) -> Config:
                 f"the run in {folder}",
                 f"another one ({difference(_binding(found), _binding(asked))})",
                 "cannot go on with other settings",
-                "choose another folder, or remove this one",
+                f"choose another folder, or remove {CERTIFICATES} from this one",
             )
         return found
     if begun:
@@ -247,7 +247,7 @@ def _begin(folder: Path, asked: Config) -> Config:
             str(folder / CERTIFICATES),
             f"without its {CONFIG}",
             "cannot be known to belong to this run",
-            "restore it, choose another folder, or remove this one",
+            f"restore it, choose another folder, or remove {CERTIFICATES}",
         )
     write_atomically(folder / CONFIG, json.dumps(asked, indent=2) + "\n")
     return asked

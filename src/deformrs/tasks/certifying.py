@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ class Sampling:
 
     def stopping(self, questions: Sequence[Question]) -> Stopping | None:
         """When a picture has enough samples; None: when it has all n."""
-        if self.fixed or not (questions or self.adaptive):
+        if self.fixed or (not questions and self.adaptive is None):
             return None
         return Stopping(
             radii=tuple(q.text for q in questions if isinstance(q, RadiusAsked)),
@@ -188,12 +189,14 @@ def summary(
     def share(count: int) -> str:
         return f"{percent_down(count, total):>6} %   {count} of {total}"
 
+    # Where sampling stops when other radii are settled, whether it abstains is not.
+    so_far = "" if averaged or any(_is_zero(q) for q in questions) else "   when sampling stopped"
     lines = [
         f"{noise_words(results)}, {_samples(results)}, alpha = {first.alpha}",
         f"  model alone is right          {share(sum(r.plain == r.label for r in results))}",
-        f"  smoothed model is right       {share(sum(r.correct for r in results))}",
+        f"  smoothed model is right       {share(sum(r.correct for r in results))}" + so_far,
         f"  abstains                      {percent_up(abstained, total):>6} %   "
-        f"{abstained} of {total}",
+        f"{abstained} of {total}" + so_far,
     ]
     for question in questions:
         held = sum(question.holds(result) for result in results)
@@ -208,6 +211,10 @@ def summary(
         mean = shown_down(sum(radii, Fraction()) / total, block.unit)
         lines.append(f"  average certified radius      {mean:>8}")
     return lines
+
+
+def _is_zero(question: Question) -> bool:
+    return isinstance(question, RadiusAsked) and not re.search("[1-9]", question.text)
 
 
 def _samples(results: Sequence[Result]) -> str:
