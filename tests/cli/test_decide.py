@@ -77,6 +77,8 @@ def test_adaptive_and_regions() -> None:
     run_inside(*CERTIFY, *both, "--n", "2000", "--region", region, "--out", "both")
     assert read_config(Path("both"))["stopping"]["regions"] == [region]  # type: ignore[index,call-overload]
     assert min(numbers("both")) < 2000
+    run_inside("report", "both", "--out", "page")
+    assert "rotation<=2deg" in Path("page", "report.md").read_text().replace("\\", "")
 
 
 @pytest.mark.parametrize(
@@ -118,6 +120,11 @@ def test_what_was_not_asked_is_not_shown_as_if_it_were() -> None:
     page = Path("page", "report.md").read_text()
     assert "| run | noise | 5° | 7° | average radius |" in page
     assert "only what was asked was settled: more samples would give more" in page
+    run_inside("report", "run", "--radii", "5deg,6deg", "--out", "page")
+    (line,) = [
+        line for line in Path("page", "report.md").read_text().splitlines() if "| run " in line
+    ][1:2]
+    assert "not asked" in line
 
 
 def test_the_report_says_until_when_and_refuses_other_bounds() -> None:

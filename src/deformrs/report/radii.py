@@ -12,7 +12,7 @@ from deformrs.checks import is_real
 from deformrs.errors import InputError
 from deformrs.report.groups import Group, lookup
 from deformrs.report.people import reach
-from deformrs.runs import Result
+from deformrs.runs import Result, StoredRun
 from deformrs.space import Block
 from deformrs.units import Size, Unit, parse_quantity
 
@@ -59,6 +59,20 @@ class Radius:
         text = " ".join(self.text.split())
         text = re.sub(r"\s*deg$", "°", text)
         return re.sub(r"\s*(px|%|rad)$", r" \1", text)
+
+    def settled_by(self, run: StoredRun) -> bool:
+        """Was it settled, or sampled for? Not where sampling stopped when other radii were."""
+        if "stopping" not in run.config:
+            return True
+        if lookup(run.config, "stopping", "tolerance") is not None:
+            return True
+        asked = lookup(run.config, "stopping", "radii")
+        size = run.results[0].certificate.space.size
+        values = [
+            parse_quantity(text, self.block.unit, size) if isinstance(text, str) else text
+            for text in (asked if isinstance(asked, list) else [])
+        ]
+        return self.value(size) in values
 
     def held_by(self, result: Result) -> bool:
         """Is the picture right, and certified at every shift of that norm?"""

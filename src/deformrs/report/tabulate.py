@@ -22,6 +22,7 @@ from deformrs.rounding import percent_up
 
 FEW_CLASSES = 30
 NONE = Cell("–")
+UNASKED = Cell("–", "not asked")
 
 
 def accuracy_table(section: Section) -> Table | None:
@@ -30,7 +31,10 @@ def accuracy_table(section: Section) -> Table | None:
         return None
     rows = []
     for entry in section.entries:
-        counts = [_counted(count, entry.summary.total) for count in entry.summary.certified]
+        counts = [
+            _counted(count, entry.summary.total) if radius.settled_by(entry.member.run) else UNASKED
+            for radius, count in zip(section.radii, entry.summary.certified, strict=True)
+        ]
         average = Cell(
             averages_words(entry.summary.averages, section.group),
             average_words(entry.member.run.config),

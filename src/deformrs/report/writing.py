@@ -11,7 +11,7 @@ from deformrs.report.contents import tables_of
 from deformrs.report.csvs import csv_tables
 from deformrs.report.curve import draw_curves
 from deformrs.report.document import to_document
-from deformrs.report.groups import make_groups, slugs
+from deformrs.report.groups import lookup, make_groups, slugs
 from deformrs.report.layout import to_latex
 from deformrs.report.page import render_page
 from deformrs.report.radii import radii_of
@@ -42,6 +42,8 @@ def write_report(
     Guarantee: no count, share, curve or radius in any of the files is above that of the results.
     """
     groups = make_groups(runs)
+    if not regions and len(groups) == 1:
+        regions = _settled(runs)
     asked = [region if isinstance(region, Region) else Region.parse(region) for region in regions]
     sections = [
         make_section(group, slug, own, radii[0] if radii else None, asked, pictures)
@@ -63,6 +65,14 @@ def write_report(
     _write(out / DOCUMENT, to_document(sections, title, note))
     _write(out / PAGE, render_page(sections, title, note))
     return {PAGE: out / PAGE, DOCUMENT: out / DOCUMENT} | written
+
+
+def _settled(runs: Sequence[StoredRun]) -> list[str]:
+    """The regions at which sampling stopped, as they were typed, each once."""
+    found = [lookup(run.config, "stopping", "regions") for run in runs]
+    texts = [text for regions in found if isinstance(regions, list) for text in regions]
+    made_in_python = ("Region(", "Patch(")
+    return [t for t in dict.fromkeys(map(str, texts)) if not t.startswith(made_in_python)]
 
 
 def _write(path: Path, text: str) -> None:
