@@ -223,3 +223,54 @@ class TestCompiled:
             g = sampler(wrong, how=how)
             with pytest.raises(ModelError, match="must be floating-point scores of shape"):
                 g.count(PICTURES, [Span(0, Stage.SELECT, 0, 9)], 1, seed=0)
+
+    def test_what_fills_up_a_batch_is_a_draw_of_the_batch(self, quickly: None) -> None:
+        """A model may not answer at the ends of the noise, where nothing was drawn."""
+
+        def upright(pictures: Tensor) -> Tensor:
+            return pictures.flatten(1)[:, :5].log()
+
+        g = SmoothedClassifier(
+            upright, Translation(), Gaussian(0.01), 5, batch_size=64, compiled="default"
+        )
+        grey = torch.full((1, 12, 12), 0.5)
+        plain = SmoothedClassifier(upright, Translation(), Gaussian(0.01), 5, padding="border")
+        border = SmoothedClassifier(
+            upright, Translation(), Gaussian(0.01), 5, padding="border", compiled="default"
+        )
+        assert border.count(grey, 70, Stage.PREDICT) == plain.count(grey, 70, Stage.PREDICT)
+        assert g.sampler.compiled == "default"
+
+    def test_a_shift_reaches_compiled_code(self, quickly: None) -> None:
+        plain, quick = (
+            SmoothedClassifier(
+                sampler().model, Rotation(), Uniform(0.1), 5, batch_size=64, compiled=how
+            )
+            for how in ("no", "default")
+        )
+        counts = [
+            g.count(IMAGE, 200, Stage.PREDICT, shift=shift)
+            for g in (plain, quick)
+            for shift in ([2.0], [0.0])
+        ]
+        assert counts[:2] == counts[2:]
+        assert counts[0] != counts[1]
+
+    def test_memory_that_runs_short_later_halves_the_compiled_batch(self, quickly: None) -> None:
+        g = sampler(batch_size=64, how="default")
+        spans = [Span(0, Stage.ESTIMATE, 0, 67)]
+        expected = g.count(PICTURES, spans, 1, seed=0)
+        inner, calls = g._executed, []
+        assert inner is not None
+
+        def scarce(raw: Tensor, pictures: Tensor, shift: Tensor | None) -> Tensor:
+            calls.append(len(raw))
+            if len(calls) > 1 and len(raw) > 32:
+                raise torch.OutOfMemoryError
+            return inner(raw, pictures, shift)
+
+        g._executed = scarce
+        with pytest.warns(ScarcityWarning, match="goes on with batches of 32"):
+            found = g.count(PICTURES, spans, 1, seed=0)
+        assert np.array_equal(found, expected)
+        assert calls == [64, 64, 32]

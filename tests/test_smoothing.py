@@ -22,6 +22,7 @@ from deformrs import (
     Uniform,
     VectorField,
 )
+from deformrs.errors import InputError
 from deformrs.models import SmallCNN
 from deformrs.randomness import BLOCK, Span, Stage, block_seed, raw_batches
 from deformrs.space import Space
@@ -283,3 +284,31 @@ def test_public_names_of_the_example(capsys: pytest.CaptureFixture[str]) -> None
     assert c.covers([0.3]) in (True, False)
     assert g.predict(image, n=1000, alpha=1e-3) in (None, *range(10))
     assert capsys.readouterr().out == "", "the library does not print"
+
+
+@pytest.mark.parametrize("name", ["model", "noise", "deformation", "padding", "num_classes"])
+def test_what_is_sampled_cannot_be_changed_behind_the_certificate(name: str) -> None:
+    g = smoothed()
+    with pytest.raises(AttributeError):
+        setattr(g, name, getattr(g, name))
+
+
+def test_plain_answers_are_asked_for_in_batches() -> None:
+    sizes: list[int] = []
+
+    def watch(pictures: Tensor) -> Tensor:
+        sizes.append(len(pictures))
+        return torch.eye(5)[: len(pictures)]
+
+    assert smoothed(watch, batch_size=2).answer_all([IMAGE] * 5) == [0, 1, 0, 1, 0]
+    assert sizes == [2, 2, 1]
+
+
+def test_a_law_cannot_draw_otherwise_than_it_is_sampled() -> None:
+    with pytest.raises(InputError, match="must stay as it is: certification draws by raw and par"):
+
+        class Zero(Uniform):
+            name = "zero"
+
+            def sample(self, n: int, space: Space, generator: torch.Generator) -> Tensor:
+                return torch.zeros(n, space.dim)

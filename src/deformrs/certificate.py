@@ -131,7 +131,8 @@ class Certificate:
     Guarantee: with probability at least 1 - `alpha` over the sampling, either the smoothed
     classifier answers `prediction` at every shift that `covers` accepts, or `prediction` is None.
 
-    Made by `NoiseLaw.certify`, which can be called again on `counts` for another alpha.
+    Made by `NoiseLaw.certify`, which can be called again on `counts` for another alpha, with the
+    same `method`: if sampling stopped by what was seen, no other than "anytime" holds.
     """
 
     prediction: int | None

@@ -145,17 +145,21 @@ class Sampler:
             if len(part) > self._fitting:
                 waiting[:0] = part.cut(self._fitting)
                 continue
+            # Compiled, a part is filled up.
+            size = len(part) if self._executed is None else self._fitting
             try:
                 scored = self._scores(part, pictures, rows, shift)
-            except (torch.OutOfMemoryError, NoMemoryError) as error:
-                if len(part) == 1:
+            except RuntimeError as error:
+                if not _is_scarcity(error):
+                    raise
+                if size == 1:
                     raise no_memory(pictures[:1]) from error
                 waiting.insert(0, part)
             else:
                 yield scored
                 continue
             # Out of the handler, whose traceback holds on to what did not fit.
-            self._shrink(len(part), pictures)
+            self._shrink(size, pictures)
 
     def _shrink(self, size: int, pictures: Tensor) -> None:
         self._fitting = size // 2
@@ -172,8 +176,8 @@ class Sampler:
         execution = self._executed
         raw, size = batch.raw, len(batch)
         if execution is not None:  # compiled for one shape: filled up to it
-            raw = torch.nn.functional.pad(raw, (0, 0, 0, self._fitting - size))
-            size = self._fitting
+            filling = raw[-1:].expand(self._fitting - size, -1)
+            raw, size = torch.cat([raw, filling]), self._fitting
         places, own = _where(batch.pieces, size, rows, pictures.device)
         if len(pictures) == 1 and execution is None:
             of_each = pictures.expand(size, *pictures.shape[1:])
@@ -215,6 +219,12 @@ def _where(
         places = places.pin_memory()
     own = places.to(device, non_blocking=True)
     return own[0], own[1]
+
+
+def _is_scarcity(error: RuntimeError) -> bool:
+    """Is there too little memory? What a CPU runs out of has no exception of its own."""
+    known = isinstance(error, torch.OutOfMemoryError | NoMemoryError)
+    return known or "allocate memory" in str(error)
 
 
 def _reason(error: Exception) -> str:

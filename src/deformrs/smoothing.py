@@ -68,11 +68,6 @@ class SmoothedClassifier:
         check_whole("num_classes", num_classes, least=2)
         check_whole("batch_size", batch_size, least=1)
         check_padding(padding)
-        self.model = model
-        self.deformation = deformation
-        self.noise = noise
-        self.num_classes = num_classes
-        self.padding = padding
         self.sampler = Sampler(
             model,
             deformation,
@@ -84,6 +79,28 @@ class SmoothedClassifier:
         )
         self._rules: dict[tuple[Stopping, Space, float, int], Rule] = {}
         self.device = None if device is None else _as_device(device)
+
+    # What is certified is what is sampled: both are the sampler's, and cannot be set.
+
+    @property
+    def model(self) -> Callable[[Tensor], Tensor]:
+        return self.sampler.model
+
+    @property
+    def deformation(self) -> Deformation:
+        return self.sampler.deformation
+
+    @property
+    def noise(self) -> NoiseLaw:
+        return self.sampler.noise
+
+    @property
+    def num_classes(self) -> int:
+        return self.sampler.num_classes
+
+    @property
+    def padding(self) -> Padding:
+        return self.sampler.padding
 
     @property
     def batch_size(self) -> int:
@@ -244,7 +261,11 @@ class SmoothedClassifier:
     def answer_all(self, images: Sequence[Tensor]) -> list[int]:
         """The same for each of several pictures of one size."""
         check_evaluating(self.model)
-        answers: list[int] = scores_of(self.model, self._stacked(images)).argmax(dim=1).tolist()
+        pictures = self._stacked(images)
+        answers: list[int] = []
+        for start in range(0, len(pictures), self.batch_size):
+            part = pictures[start : start + self.batch_size]
+            answers += scores_of(self.model, part).argmax(dim=1).tolist()
         return answers
 
     def _ready(

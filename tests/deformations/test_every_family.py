@@ -140,3 +140,14 @@ def test_unknown_names_and_fields_are_explained() -> None:
         Deformation.from_config({"name": "rotatoin"})
     with pytest.raises(InputError, match="'degree'"):
         Deformation.from_config({"name": "dct", "degree": 3})
+
+
+@pytest.mark.parametrize("deformation", EXAMPLES)
+def test_a_field_does_not_depend_on_the_others_in_its_batch(deformation: Deformation) -> None:
+    """To the last bit: or counts would depend on the batch size."""
+    size = (13, 16)
+    params = 0.3 * torch.randn(37, deformation.dim(size), generator=torch.Generator())
+    whole = deformation.field(params, size)
+    for step in (1, 7, 16):
+        parts = [deformation.field(params[k : k + step], size) for k in range(0, 37, step)]
+        assert torch.equal(torch.cat(parts), whole)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 from deformrs.models import BuiltModel
-from deformrs.models.folding import fold_batch_norm
+from deformrs.models.folding import fold_batch_norm, fold_known
 
 
 class ConvolvedTwice(Parts):
@@ -107,6 +107,29 @@ KEPT: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("build", KEPT.values(), ids=KEPT.keys())
 def test_what_cannot_be_folded_is_kept(build: Callable[[], nn.Module]) -> None:
     assert folded(build()) == ("kept", 1)
+
+
+class Hidden(nn.Module):
+    """Another way through it for bright pictures, which torch.fx does not see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        features = self.conv(pictures)
+        scores: Tensor = self.norm(features)
+        if isinstance(pictures, Tensor):
+            scores = torch.where(pictures.mean() > 0.7, features, scores)
+        return scores.mean((2, 3))
+
+
+def test_code_of_ones_own_is_kept() -> None:
+    built = BuiltModel(drawn(Hidden()), COLOUR)
+    assert fold_known(built) == (built, "kept")
+    assert fold_known(BuiltModel(drawn(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten()))))[1] is None
+    known = chain(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    assert fold_known(BuiltModel(known, COLOUR))[1] == "folded"
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated")

@@ -56,7 +56,26 @@ class Huge(nn.Module):
         return pictures.flatten(1)[:, :2] * 0 + largest
 
 
-@pytest.mark.parametrize("network", [OwnConstant(), Huge()], ids=["fails", "infinite"])
+class Lifted(nn.Module):
+    """Scores far larger than what tells them apart: all alike in bfloat16."""
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return pictures.flatten(1)[:, :5] + 1e4
+
+
+class Mixing(nn.Module):
+    """A score depends on the other pictures of its batch."""
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        few = pictures.flatten(1)[:, :5]
+        return few + 0.01 * few.mean(0)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [OwnConstant(), Huge(), Lifted(), Mixing()],
+    ids=["fails", "infinite", "rounded away", "depends on the batch"],
+)
 def test_a_network_that_does_not_answer_in_it_stays_in_float32(network: nn.Module) -> None:
     assert automatic_precision(BuiltModel(network.eval()), CPU) == "float32"
     assert all(value.dtype == torch.float32 for value in network.parameters())

@@ -116,8 +116,14 @@ class Deformation(Configurable, ABC):
 
 
 def combined(params: Tensor, fields: Tensor) -> Tensor:
-    """The sum of fields, each times its parameter: [n, d] and [d, h, w, 2] -> [n, h, w, 2]."""
-    return (params @ fields.flatten(1)).view(-1, *fields.shape[1:])
+    """The sum of fields, each times its parameter: [n, d] and [d, h, w, 2] -> [n, h, w, 2].
+
+    Not as a product of matrices, whose rounding depends on how many rows there are.
+    """
+    total = params[:, :1, None, None] * fields[0]
+    for index in range(1, len(fields)):
+        total = torch.addcmul(total, params[:, index, None, None, None], fields[index])
+    return total
 
 
 def column(params: Tensor, index: int) -> Tensor:

@@ -72,6 +72,8 @@ def certify_dataset(
     check_alpha(alpha)
     check_seed("seed", seed)
     method = method_for(method, stopping)
+    if method == "anytime":
+        check_alpha(alpha, below=0.5)
     indices = chosen(len(pictures), skip, max)
     first, _ = picture_of(pictures, indices[0], classifier.num_classes)
     if stopping is not None:
@@ -96,7 +98,8 @@ def certify_dataset(
         with opened as run:
             done = {result.index: result for result in run.results} if run else {}
             missing = [index for index in indices if index not in done]
-            size = size_of(first) if same_size else None
+            same = same_size or classifier.sampler.compiled != "no"
+            size = size_of(first) if same else None
             check_dataset(pictures, missing, classifier.num_classes, size=size, watch=looked)
             groups = list(groups_of(indices, together))
             if missing and done:

@@ -68,8 +68,10 @@ def check_dataset(
                 raise InputError(
                     source_of(pictures, index) or f"picture {index}",
                     f"of size {size_of(image)}",
-                    f"must be of {size} like the first: noise in pixels is one law for all",
-                    "resize and crop the pictures, or give the noise in half picture sides",
+                    f"must be of {size} like the first: noise in pixels is one law for all, and "
+                    "compiled code for one size",
+                    "resize and crop the pictures; or give the noise in half picture sides, and "
+                    "do not compile",
                 )
         except InputError as error:
             faults.append(error)

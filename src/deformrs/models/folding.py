@@ -30,6 +30,19 @@ _SPREAD = 1e-4
 """How far rounding may move a score in float32, as a part of the spread of scores."""
 
 
+_KNOWN = ("deformrs", "timm", "torch", "torchvision")
+"""Whose layers do the same for every picture: torch.fx follows one way through a network, and a
+branch that depends on the picture can hide from it."""
+
+
+def fold_known(built: BuiltModel) -> tuple[BuiltModel, BatchNorms | None]:
+    """`fold_batch_norm` for networks of libraries that are known; code of one's own is kept."""
+    parts = built.module.modules()
+    if all(type(part).__module__.partition(".")[0] in _KNOWN for part in parts):
+        return fold_batch_norm(built)
+    return built, "kept" if _norms(built.module) else None
+
+
 def fold_batch_norm(built: BuiltModel) -> tuple[BuiltModel, BatchNorms | None]:
     """The same function in evaluation mode with fewer layers, and what became of its batch norms.
 

@@ -17,7 +17,7 @@ from deformrs.models.classifier import Classifier
 from deformrs.models.exported import load_exported
 from deformrs.models.extras import first_line
 from deformrs.models.factory import of_file
-from deformrs.models.folding import fold_batch_norm
+from deformrs.models.folding import fold_known
 from deformrs.models.hugging_face import load_hugging_face
 from deformrs.models.onnx_file import load_onnx
 from deformrs.models.parts import BuiltModel, Found, LoadedModel, check_normalisation
@@ -67,7 +67,7 @@ def load_model(
 
     `precision` "auto" is bfloat16 where the device computes in it and the network answers in it,
     else float32; `about` says which. Batch norms are folded into the layers before them where that
-    leaves the function as it is, see `fold_batch_norm`; `about` says that too, because the module
+    leaves the function as it is, see `fold_known`; `about` says that too, because the module
     that runs is what a certificate speaks of.
 
     >>> import tempfile
@@ -101,7 +101,8 @@ def load_model(
     chosen: Precision = "float32"
     if not found.frozen_graph:
         about["state_sha256"] = state_digest(built.module)
-        built, about["batch_norm"] = fold_batch_norm(built)
+        built, norms = fold_known(built)
+        about |= {} if norms is None else {"batch_norm": norms}
         chosen = automatic_precision(built, place) if precision == "auto" else precision
     about |= {
         "mean": None if built.mean is None else list(built.mean),

@@ -28,10 +28,16 @@ def check_precision(precision: str) -> None:
         )
 
 
-def automatic_precision(built: BuiltModel, device: torch.device) -> Precision:
-    """The device's own precision, where the network is seen to answer in it; float32 elsewhere.
+_BATCH, _ROUNDED = 1e-4, 0.1
+"""How far scores for noise may move with the batch, and with the precision, as parts of their
+spread."""
 
-    A network that makes float32 tensors of its own may not.
+
+def automatic_precision(built: BuiltModel, device: torch.device) -> Precision:
+    """The device's own precision, where the network is seen to answer alike in it, else float32.
+
+    A network that makes float32 tensors of its own may not answer, and one with scores that lie
+    close together for their size answers otherwise.
     """
     natural = natural_precision(device)
     if natural == "float32":
@@ -40,10 +46,22 @@ def automatic_precision(built: BuiltModel, device: torch.device) -> Precision:
     found = None if tried is None else first_answer(tried)
     if tried is None or found is None:
         return "float32"
+    pictures, scores = found
+    spread = float(scores.max() - scores.min())
+    apart = [answer(tried, picture[None]) for picture in pictures]
+    if any(own is None for own in apart):
+        return "float32"
+    # One whose scores depend on the batch is for a stricter eye than that of bfloat16.
+    alone = torch.cat([own for own in apart if own is not None])
+    if not torch.allclose(alone, scores, rtol=0, atol=_BATCH * spread):
+        return "float32"
     dtype: torch.dtype = getattr(torch, natural)
     tried.module.to(dtype)
-    answered = answer(tried, found[0].to(device), dtype) is not None
-    return natural if answered else "float32"
+    there = answer(tried, pictures.to(device), dtype)
+    if there is None:
+        return "float32"
+    same = torch.allclose(there.cpu().float(), scores, rtol=0, atol=_ROUNDED * spread)
+    return natural if same else "float32"
 
 
 def natural_precision(device: torch.device) -> Precision:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from deformrs import statistics
 from deformrs.certificate import Bound, Certificate, Counts
 from deformrs.config import Configurable
+from deformrs.errors import InputError
 from deformrs.noise.distance import Distance
 from deformrs.space import Space
 
@@ -53,6 +54,16 @@ class NoiseLaw(Configurable, ABC):
 
         The largest such numbers, rounded down (less, for a block of several periodic parameters).
         """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "sample" in vars(cls):
+            raise InputError(
+                f"the method sample of {cls.__qualname__}",
+                "its own",
+                "must stay as it is: certification draws by raw and params",
+                "write these two",
+            )
 
     @classmethod
     def examples(cls) -> tuple[NoiseLaw, ...]:

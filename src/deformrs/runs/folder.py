@@ -193,6 +193,8 @@ def read_results(
             "must be 'anytime' for a run whose sampling stopped by what was seen",
             "leave it out; any other bound would err more often than alpha",
         )
+    if method == "anytime":
+        check_alpha(alpha, below=0.5)
     results: list[Result] = []
     seen: set[int] = set()
     # Bytes that are no text become characters that are no JSON, and their line is named.
