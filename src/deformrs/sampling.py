@@ -74,19 +74,13 @@ class Sampler:
         pictures: [k, c, h, w]; shift: [1, d], added to all params. The counts stay on the device
         until the end, and memory does not grow with the number of samples.
         """
-        self.warm_up(pictures)
         device = pictures.device
-        space = self.deformation.space(size_of(pictures))
         # One row more takes what fills up batches.
         counts = torch.zeros((rows + 1) * self.num_classes, dtype=torch.int64, device=device)
         undefined = torch.zeros((), dtype=torch.bool, device=device)
-        for batch in raw_batches(self.noise, space, spans, self.batch_size, device, seed=seed):
-            for scores, own in self._scored(batch, pictures, rows, shift):
-                best, answers = scores.max(dim=1)
-                undefined |= ~best.isfinite().all()  # the largest of a row with NaN is NaN
-                counts.scatter_add_(0, own * self.num_classes + answers, torch.ones_like(answers))
-            if watch is not None:
-                watch(len(batch))
+        for best, answers, own in self._answered(pictures, spans, rows, seed, shift, watch):
+            undefined |= ~best.isfinite().all()  # the largest of a row with NaN is NaN
+            counts.scatter_add_(0, own * self.num_classes + answers, torch.ones_like(answers))
         # The one look at the results: asking after every batch would make the device wait.
         if undefined:
             raise ModelError(
@@ -97,6 +91,12 @@ class Sampler:
             )
         found: NDArray[np.int64] = counts.view(rows + 1, self.num_classes)[:rows].cpu().numpy()
         return found
+
+    @torch.inference_mode()
+    def answers(self, pictures: Tensor, spans: Iterable[Span], *, seed: int) -> Tensor:
+        """What is answered to every sample of the spans, whose row is 0, in their order: [n]."""
+        found = self._answered(pictures, spans, 1, seed, None, None)
+        return torch.cat([answers[own == 0] for _, answers, own in found])
 
     @torch.inference_mode()
     def warm_up(self, pictures: Tensor) -> None:
@@ -134,6 +134,26 @@ class Sampler:
                 self._compiled_for = pictures.shape[1:]
                 return
             self._shrink(size, pictures)
+
+    def _answered(
+        self,
+        pictures: Tensor,
+        spans: Iterable[Span],
+        rows: int,
+        seed: int,
+        shift: Tensor | None,
+        watch: Watch | None,
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """The largest score of every sample, the class that has it, and the row it belongs to."""
+        self.warm_up(pictures)
+        space = self.deformation.space(size_of(pictures))
+        device = pictures.device
+        for batch in raw_batches(self.noise, space, spans, self.batch_size, device, seed=seed):
+            for scores, own in self._scored(batch, pictures, rows, shift):
+                best, answers = scores.max(dim=1)
+                yield best, answers, own
+            if watch is not None:
+                watch(len(batch))
 
     def _scored(
         self, batch: Batch, pictures: Tensor, rows: int, shift: Tensor | None

@@ -33,11 +33,11 @@ def whole(path: Path) -> Record:
     return record
 
 
-def test_the_file_has_the_four_parts_after_the_first_row(tmp_path: Path) -> None:
+def test_the_file_has_all_parts_after_the_first_row(tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     Record(MACHINE, path).add_row(ROW)
     content = json.loads(path.read_text())
-    assert list(content) == ["rows", "samples_used", "cost", "machine"]
+    assert list(content) == ["rows", "samples_used", "paths", "cost", "machine"]
     assert set(content["cost"]) == set(CURVES)
     wanted = {"device", "model", "family", "samples_per_s", "bare_samples_per_s"}
     wanted |= {"naive_samples_per_s", "peak_memory_bytes", "ratio_to_bare", "compile_seconds"}

@@ -28,6 +28,8 @@ SIZE = Size(
     cost_n=(32, 64, 128),
     cost_sides=(8, 16),
     cost_pictures=(1, 2, 4),
+    paths_pictures=3,
+    paths_n=70,
 )
 
 
@@ -46,7 +48,8 @@ def test_all_parts_are_measured_shown_written_and_drawn(network: Path, tmp_path:
     out, said = tmp_path / "bench.json", io.StringIO()
     content = run_bench(tiny(network, CASE), out, Console(file=said, width=100))
     assert json.loads(out.read_text()) == content
-    assert [len(content[part]) for part in ("rows", "samples_used", "cost")] == [1, 5, 4]  # type: ignore[arg-type]
+    parts = ("rows", "samples_used", "cost", "paths")
+    assert [len(content[part]) for part in parts] == [1, 5, 4, 3]  # type: ignore[arg-type]
     cost = content["cost"]
     assert isinstance(cost, dict)
     assert [point["n"] for point in cost["time_against_n"]] == [32, 64, 128]  # type: ignore[index, union-attr, call-overload]
@@ -56,6 +59,7 @@ def test_all_parts_are_measured_shown_written_and_drawn(network: Path, tmp_path:
     assert "of bare" in shown
     assert "points from fixed" in shown
     assert shown.count(" against ") == 4
+    assert shown.count("answers that differ") == 3
     assert draw_cost(out).is_file()
 
 

@@ -26,8 +26,8 @@ from deformrs.models import Precision
 from deformrs.models.libraries import of_library
 from deformrs.noise import Gaussian, NoiseLaw, Uniform
 
-Part = Literal["rows", "samples", "cost"]
-PARTS: tuple[Part, ...] = ("rows", "samples", "cost")
+Part = Literal["rows", "samples", "cost", "paths"]
+PARTS: tuple[Part, ...] = ("rows", "samples", "cost", "paths")
 
 FAMILIES: dict[str, tuple[Deformation, NoiseLaw]] = {
     "rotation": (Rotation(), Uniform(math.radians(54))),
@@ -71,6 +71,8 @@ class Size:
     cost_n: tuple[int, ...]
     cost_sides: tuple[int, ...]
     cost_pictures: tuple[int, ...]
+    paths_pictures: int
+    paths_n: int
 
 
 SMALL = Size(
@@ -86,6 +88,8 @@ SMALL = Size(
     cost_n=(512, 1024, 2048, 4096, 8192),
     cost_sides=(28, 32, 64),
     cost_pictures=(10, 20, 40, 80, 160),
+    paths_pictures=20,
+    paths_n=1000,
 )
 LARGE = Size(
     "large",
@@ -101,6 +105,8 @@ LARGE = Size(
     cost_n=(25_000, 50_000, 100_000, 200_000, 400_000),
     cost_sides=(28, 32, 64, 224),
     cost_pictures=(100, 200, 500, 1000, 2000),
+    paths_pictures=100,
+    paths_n=20_000,
 )
 SIZES = {size.name: size for size in (SMALL, LARGE)}
 

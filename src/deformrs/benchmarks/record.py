@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from deformrs import __version__
+from deformrs.benchmarks.paths import Compared
 from deformrs.benchmarks.rows import Row
 from deformrs.benchmarks.samples import Used
 from deformrs.config import Config, ConfigValue
@@ -59,7 +60,7 @@ def this_machine(device: torch.device) -> Machine:
 
 
 class Record:
-    """Rows, samples and curves, written to `path` after each, if there is one.
+    """Rows, samples, paths and curves, written to `path` after each, if there is one.
 
     A file that is there already is added to: what is measured again takes the place of what was.
     Figures of two machines are never mixed.
@@ -72,6 +73,7 @@ class Record:
             _check_same(path, found, machine)
         self._rows = {_key_of(row, Row): row for row in _listed(found, "rows")}
         self._used = {_key_of(used, Used): used for used in _listed(found, "samples_used")}
+        self._paths = {_key_of(one, Compared): one for one in _listed(found, "paths")}
         cost = found.get("cost")
         self._cost: Config = dict(cost) if isinstance(cost, dict) else {}
         self._machine = machine
@@ -86,6 +88,10 @@ class Record:
         self._used[_text(used.key)] = dataclasses.asdict(used)
         self._write()
 
+    def add_path(self, compared: Compared) -> None:
+        self._paths[_text(compared.key)] = dataclasses.asdict(compared)
+        self._write()
+
     def add_curve(self, name: str, points: list[Config]) -> None:
         assert name in CURVES
         self._cost[name] = list[ConfigValue](points)
@@ -97,6 +103,7 @@ class Record:
         return {
             "rows": list[ConfigValue](self._rows.values()),
             "samples_used": list[ConfigValue](self._used.values()),
+            "paths": list[ConfigValue](self._paths.values()),
             "cost": {name: self._cost.get(name, []) for name in CURVES},
             "machine": dataclasses.asdict(self._machine),
         }
@@ -143,7 +150,7 @@ def _listed(found: Config, key: str) -> list[Config]:
     return [dict(value) for value in values if isinstance(value, dict)]
 
 
-def _key_of(record: Config, kind: type[Row] | type[Used]) -> str:
+def _key_of(record: Config, kind: type[Row] | type[Used] | type[Compared]) -> str:
     """The key of a stored record; one of another version is kept under what it says."""
     names = {field.name for field in dataclasses.fields(kind)}
     if record.keys() != names:

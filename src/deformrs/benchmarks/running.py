@@ -10,13 +10,14 @@ from rich.console import Console
 
 from deformrs.benchmarks.cost import measure_cost, measure_pictures
 from deformrs.benchmarks.networks import new_network
+from deformrs.benchmarks.paths import compare_paths
 from deformrs.benchmarks.plan import Case, Execution, Part, Size
 from deformrs.benchmarks.questions import Questions
 from deformrs.benchmarks.quiet import quietly
 from deformrs.benchmarks.record import Machine, Record, this_machine
 from deformrs.benchmarks.rows import Row, failed_row, measure_row
 from deformrs.benchmarks.samples import Used, measure_samples
-from deformrs.benchmarks.shown import cost_line, rows_table, used_table
+from deformrs.benchmarks.shown import cost_line, path_line, rows_table, used_table
 from deformrs.benchmarks.subject import Subject, SubjectOptions, load_subject
 from deformrs.config import Config
 from deformrs.errors import InputError, ModelError
@@ -47,13 +48,15 @@ def run_bench(bench: Bench, out: Path | None, console: Console) -> Config:
     failed: list[Row] = []
     if "rows" in bench.parts:
         failed = _rows(bench, record, console)
-    if "samples" in bench.parts or "cost" in bench.parts:
+    if {"samples", "cost", "paths"} & set(bench.parts):
         with quietly(compiling=bench.how.compiled != "no"):
             subject = load_subject(bench.subject, bench.how, bench.questions, console)
         if "samples" in bench.parts:
             _samples(bench, subject, record, machine, console)
         if "cost" in bench.parts:
             _cost(bench, subject, record, console)
+        if "paths" in bench.parts:
+            _paths(bench, subject, record, machine, console)
     if out is not None:
         console.print(f"written: {out}", markup=False, soft_wrap=True)
     if failed:
@@ -115,6 +118,18 @@ def _cost(bench: Bench, subject: Subject, record: Record, console: Console) -> N
     ):
         record.add_curve(name, points)
         console.print(cost_line(name, points), markup=False, soft_wrap=True)
+
+
+def _paths(
+    bench: Bench, subject: Subject, record: Record, machine: Machine, console: Console
+) -> None:
+    size = bench.size
+    with quietly(compiling=bench.how.compiled != "no"):
+        for one in compare_paths(
+            subject, size.paths_pictures, size.paths_n, bench.how.precision, machine.device
+        ):
+            record.add_path(one)
+            console.print(path_line(one), markup=False, soft_wrap=True)
 
 
 def _words(machine: Machine, how: Execution) -> str:

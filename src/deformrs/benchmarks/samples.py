@@ -46,7 +46,8 @@ class Used:
     @property
     def key(self) -> tuple[object, ...]:
         """What a later measurement of the same takes the place of."""
-        return self.data, self.model, self.protocol, self.asked, self.n, self.pictures
+        what = (self.protocol, self.asked, self.n, self.pictures)
+        return self.data, self.model, *what, self.precision, self.compiled
 
 
 @dataclass(frozen=True)

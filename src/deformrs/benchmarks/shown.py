@@ -8,6 +8,7 @@ from rich import box
 from rich.table import Table
 
 from deformrs.benchmarks.fits import fit_line, fit_power
+from deformrs.benchmarks.paths import Compared
 from deformrs.benchmarks.profiling import Profile
 from deformrs.benchmarks.rows import Row
 from deformrs.benchmarks.samples import Used
@@ -117,6 +118,12 @@ def cost_line(name: str, points: Sequence[Config]) -> str:
         return f"{title}, one radius decided: {in_seconds(line.slope)} a picture"
     off = f"{100 * line.furthest:.1f} % off the line at most"
     return f"{title}: {in_seconds(line.slope)} a sample, {off}"
+
+
+def path_line(compared: Compared) -> str:
+    """How far a path is from the usual one."""
+    share = f"{compared.differing:,} of {compared.samples:,}, {compared.per_million:g} a million"
+    return f"answers that differ, {compared.path}: {share}"
 
 
 def profile_lines(found: Profile) -> list[str]:

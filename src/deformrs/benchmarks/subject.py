@@ -50,11 +50,15 @@ class Subject:
     model: str
     data: str
 
+    def picture(self, place: int) -> Tensor:
+        """One of them: [c, h, w]."""
+        pixels, _ = self.pictures[place]
+        return pixels if isinstance(pixels, Tensor) else torch.from_numpy(pixels)
+
     @property
     def image(self) -> Tensor:
         """The first picture."""
-        pixels, _ = self.pictures[0]
-        return pixels if isinstance(pixels, Tensor) else torch.from_numpy(pixels)
+        return self.picture(0)
 
     @property
     def space(self) -> Space:

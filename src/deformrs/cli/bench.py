@@ -34,7 +34,7 @@ from deformrs.cli.options import BatchSize, Word, check_writable, split_list
     show_default=True,
     help="How torch.compile is used, by certification and by the bare network alike.",
 )
-@click.option("--only", help="Parts of it: rows,samples,cost.  [all]")
+@click.option("--only", help="Parts of it: rows,samples,cost,paths.  [all]")
 @click.option("--network", "networks", multiple=True, help="Measure the speed of this one only.")
 @click.option("--family", "families", multiple=True, help="Measure the speed of this one only.")
 @click.option("--repeats", type=int, help="Of which the median is taken.  [of the size]")
@@ -95,7 +95,8 @@ def bench(
 
     Speed: samples a second of certification, of the bare network on pictures that lie ready, and
     of a plain loop, measured in turns. Samples: how many a fixed number takes, and how many the
-    questions need. Cost: time and memory as samples, picture sides and pictures grow.
+    questions need. Cost: time and memory as samples, picture sides and pictures grow. Paths: how
+    often a sample is answered otherwise when it is executed otherwise.
 
     \b
     Examples:
