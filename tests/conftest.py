@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,10 @@ def python_blocks(document: Path) -> list[str]:
 
 # Pictures are small here: threads would cost more than they bring, most of all on a busy machine.
 torch.set_num_threads(1)
+
+# A job in the background inherits deaf ears, but some tests are about Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 exec(  # the tutorial's first block is a class definition and nothing else
     compile(python_blocks(ROOT / "docs/adding_a_deformation.md")[0], "tutorial", "exec"),

@@ -58,6 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"compiling", "stopping"},
     "benchmarks": NUMBERS
     | {"deformations", "noise", "geometry", "compiling", "smoothing", "stopping", "questions"}
+    | {"randomness", "sampling"}
     | {"models", "data", "preparation", "engines", "runs", "report", "progress", "tasks"},
     "cli": BASE | {"benchmarks", "data", "progress", "questions", "runs", "report", "tasks"},
     "__main__": {"cli"},

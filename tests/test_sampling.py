@@ -195,6 +195,14 @@ class TestCompiled:
             g.count(PICTURES, spans, 1, seed=0), sampler().count(PICTURES, spans, 1, seed=0)
         )
 
+    def test_convolutions_are_tried_only_while_it_runs(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+        before = torch.backends.cudnn.benchmark
+        assert compiled(lambda: torch.backends.cudnn.benchmark, "default")()
+        assert torch.backends.cudnn.benchmark == before
+
     def test_more_than_eight_models_are_compiled(self, quickly: None) -> None:
         """torch.compile gives up on code that it has seen eight times."""
         traces = 0

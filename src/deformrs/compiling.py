@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FunctionType
 from typing import Literal, ParamSpec, TypeVar, get_args
 
@@ -31,7 +32,8 @@ def compiled(function: Callable[P, R], how: Compiled) -> Callable[P, R]:
     """The same function, to be compiled when it is first called; RuntimeError if it cannot be.
 
     torch.compile remembers by the code that a function has, and gives up in silence after eight
-    shapes and models: so each function gets a copy of its code.
+    shapes and models: so each function gets a copy of its code. On a GPU cuDNN tries its
+    convolutions on the first call and takes the fastest.
     """
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -39,4 +41,20 @@ def compiled(function: Callable[P, R], how: Compiled) -> Callable[P, R]:
 
     copy = FunctionType(call.__code__.replace(), call.__globals__, closure=call.__closure__)
     together: Callable[P, R] = torch.compile(copy, dynamic=False, mode=_MODES[how])
-    return together
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _fastest_convolutions():
+            return together(*args, **kwargs)
+
+    return run
+
+
+@contextmanager
+def _fastest_convolutions() -> Iterator[None]:
+    """cuDNN measures instead of guessing; what was set before is set again."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
