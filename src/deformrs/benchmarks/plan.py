@@ -80,6 +80,7 @@ SMALL = Size(
     (
         Case("small_cnn", 28, 1, 256, 500, 5, 800),
         Case("resnet18:width=16", 32, 3, 256, 100, 3, 400),
+        Case("resnet18", 32, 3, 100, 100, 1, 100),
     ),
     repeats=5,
     fixed_n=1000,
@@ -94,14 +95,14 @@ SMALL = Size(
 LARGE = Size(
     "large",
     (
-        Case("resnet18", 32, 3, 4096, 100_000, 5, 40_000),
-        Case("resnet50", 224, 3, 256, 5_000, 2, 2_000, ("rotation",)),
-        Case("timm:efficientnet_lite0", 224, 3, 512, 10_000, 2, 2_000, ("rotation",)),
+        Case("resnet18", 32, 3, 8192, 100_000, 5, 40_000),
+        Case("resnet50", 224, 3, 256, 100_000, 1, 2_000, ("rotation",)),
+        Case("timm:efficientnet_lite0", 224, 3, 512, 100_000, 1, 2_000, ("rotation",)),
     ),
     repeats=3,
     fixed_n=100_000,
     subset=500,
-    cost_case=Case("resnet18", 32, 3, 4096, 20_480, 1, 4_000),
+    cost_case=Case("resnet18", 32, 3, 8192, 20_480, 1, 4_000),
     cost_n=(25_000, 50_000, 100_000, 200_000, 400_000),
     cost_sides=(28, 32, 64, 224),
     cost_pictures=(100, 200, 500, 1000, 2000),

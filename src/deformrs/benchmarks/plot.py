@@ -8,6 +8,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from deformrs.benchmarks.fits import Line, fit_line, fit_power
 from deformrs.benchmarks.record import CURVES, read_record
@@ -85,6 +86,8 @@ def _draw(axes: Axes, name: str, points: list[tuple[float, float]], colour: str)
     else:
         line = fit_line(xs, ys)
         axes.plot([0, max(xs)], [line.at(0), line.at(max(xs))], color=colour, linewidth=1.5)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.set_xlim(left=0)
         axes.set_ylim(0, 1.15 * max(ys))
         said = _words(name, line)
