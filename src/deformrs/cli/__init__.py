@@ -16,6 +16,7 @@ from deformrs import __version__
 from deformrs.cli.bench import bench
 from deformrs.cli.certify import certify
 from deformrs.cli.gallery import gallery
+from deformrs.cli.pack import pack
 from deformrs.cli.predict import predict
 from deformrs.cli.quickstart import quickstart
 from deformrs.cli.report import report
@@ -106,7 +107,7 @@ def commands() -> None:
     _keep_freed_memory()
 
 
-for _verb in (quickstart, train, certify, sweep, report, gallery, predict, bench):
+for _verb in (quickstart, train, certify, sweep, report, gallery, predict, pack, bench):
     commands.add_command(_verb)
 
 

@@ -13,19 +13,23 @@ from deformrs.runs.folder import (
     read_run,
     read_times,
 )
+from deformrs.runs.packing import Packed, pack_run, unpack_run
 from deformrs.runs.results import Result
 
 __all__ = [
     "CERTIFICATES",
     "CONFIG",
     "TIMES",
+    "Packed",
     "Result",
     "Run",
     "StoredRun",
     "load_run",
+    "pack_run",
     "read_config",
     "read_run",
     "read_times",
     "runs_in",
+    "unpack_run",
     "write_atomically",
 ]

@@ -1,7 +1,8 @@
-"""Files that are never seen half written."""
+"""Files that are never seen half written, and that may be packed."""
 
 from __future__ import annotations
 
+import lzma
 import os
 from pathlib import Path
 from typing import IO
@@ -28,6 +29,30 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def packed_name(path: Path) -> Path:
+    """What a file is called when it is packed.
+
+    >>> packed_name(Path("run/times.tsv")).name
+    'times.tsv.xz'
+    """
+    return path.with_name(path.name + ".xz")
+
+
+def stored_bytes(path: Path) -> bytes | None:
+    """What a file holds, packed or not; None where there is neither."""
+    if path.exists():
+        return path.read_bytes()
+    packed = packed_name(path)
+    if not packed.exists():
+        return None
+    try:
+        return lzma.decompress(packed.read_bytes(), format=lzma.FORMAT_XZ)
+    except lzma.LZMAError as error:
+        raise InputError(
+            str(packed), f"damaged ({error})", "must be as deformrs packed it", "restore it"
+        ) from None
 
 
 def lock(file: IO[str], path: Path) -> None:

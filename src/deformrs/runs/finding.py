@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from deformrs.runs.files import packed_name
 from deformrs.runs.folder import CERTIFICATES, CONFIG
 
 
@@ -12,9 +13,13 @@ def runs_in(folder: Path) -> list[Path]:
 
     A folder that is a run itself, or that holds none, stands for itself.
     """
-    parts = (CONFIG, CERTIFICATES)
-    if not folder.is_dir() or any((folder / part).exists() for part in parts):
+    if not folder.is_dir() or (folder / CONFIG).exists() or _certified(folder):
         return [folder]
     inside = sorted(folder.iterdir())
-    found = [place for place in inside if all((place / part).is_file() for part in parts)]
+    found = [place for place in inside if (place / CONFIG).is_file() and _certified(place)]
     return found or [folder]
+
+
+def _certified(folder: Path) -> bool:
+    path = folder / CERTIFICATES
+    return path.is_file() or packed_name(path).is_file()

@@ -4,6 +4,8 @@
     certificates.jsonl   one line an image, written as soon as it is certified
     times.tsv            index and seconds of each, apart from what can be compared
 
+The latter two may be packed, as `.xz`: such a run is read like any other, and not written to.
+
 Certificates are computed from the stored counts when they are read, so another alpha or another
 bound needs no new samples. Each line carries a digest of itself and of the configuration: counts
 are never certified with noise that they were not drawn from.
@@ -26,7 +28,7 @@ from deformrs.config import Config
 from deformrs.errors import InputError
 from deformrs.noise import NoiseLaw
 from deformrs.runs.difference import difference
-from deformrs.runs.files import lock, sync_folder, write_atomically
+from deformrs.runs.files import lock, packed_name, stored_bytes, sync_folder, write_atomically
 from deformrs.runs.results import Result, from_record, to_record
 from deformrs.statistics import check_method
 
@@ -46,6 +48,13 @@ class Run:
     def __init__(self, folder: Path, asked: Config) -> None:
         self.folder = folder
         path = folder / CERTIFICATES
+        if packed_name(path).exists() and not path.exists():
+            raise InputError(
+                f"the run in {folder}",
+                "packed",
+                "can only be read",
+                f"choose another folder, or unpack it by deformrs pack --undo {folder}",
+            )
         self._file = path.open("a")
         try:
             lock(self._file, path)  # before anything is read or written
@@ -150,11 +159,9 @@ def load_run(
 
 def read_times(folder: Path) -> dict[int, float]:
     """Seconds that each image took, as far as they are known."""
-    path = folder / TIMES
-    if not path.exists():
-        return {}
+    text = (stored_bytes(folder / TIMES) or b"").decode(errors="replace")
     # A killed process may leave a part of a line behind; times are no more than information.
-    found = re.findall(r"^(\d+)\t(\d+\.\d{6})$", path.read_text(errors="replace"), re.MULTILINE)
+    found = re.findall(r"^(\d+)\t(\d+\.\d{6})$", text, re.MULTILINE)
     return {int(index): float(seconds) for index, seconds in found}
 
 
@@ -178,7 +185,8 @@ def read_results(
 ) -> list[Result]:
     """The results in that folder, which must belong to that configuration."""
     path = folder / CERTIFICATES
-    if not path.exists():
+    content = stored_bytes(path)
+    if content is None:
         return []
     asked: Any = config
     law = NoiseLaw.from_config(asked["noise"])
@@ -198,7 +206,7 @@ def read_results(
     results: list[Result] = []
     seen: set[int] = set()
     # Bytes that are no text become characters that are no JSON, and their line is named.
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    lines = content.decode(errors="replace").split("\n")
     # Behind the last line break is nothing, or what a run was stopped, or is at work, in.
     for number, line in enumerate(lines[:-1], start=1):
         try:
