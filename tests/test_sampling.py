@@ -25,8 +25,9 @@ from deformrs.compiling import Compiled, compiled
 from deformrs.errors import InputError, ModelError, NoMemoryError, ScarcityWarning
 from deformrs.models import SmallCNN
 from deformrs.noise import NoiseLaw
-from deformrs.randomness import BLOCK, Batch, Span, Stage, raw_batches
+from deformrs.randomness import BLOCK, Batch, Draws, Span, Stage, raw_batches
 from deformrs.sampling import Sampler
+from deformrs.space import Space
 from smoothed import IMAGE, Model
 
 CPU = torch.device("cpu")
@@ -42,7 +43,40 @@ def sampler(model: Model | None = None, batch_size: int = 64, how: Compiled = "n
 
 
 def draws(spans: list[Span], size: int) -> list[Batch]:
-    return list(raw_batches(Uniform(1.0), SPACE, spans, size, CPU, seed=1))
+    return list(raw_batches(Draws(Uniform(1.0), SPACE, CPU, seed=1), spans, size))
+
+
+class TestKeptDraws:
+    @pytest.mark.parametrize("room", [0, BLOCK, 2 * BLOCK, 10**6])
+    def test_what_is_kept_changes_no_draw(self, room: int) -> None:
+        kept = Draws(Uniform(1.0), SPACE, CPU, seed=1, room=room)
+        found: dict[int, list[Tensor]] = {0: [], 1: [], 2: []}
+        for start, stop in ((0, 16), (16, 30), (30, 256), (256, 300), (300, 700)):
+            for index, rows in found.items():
+                span = Span(index, Stage.ESTIMATE, start, stop)
+                rows += [batch.raw for batch in raw_batches(kept, [span], 50)]
+        for index, rows in found.items():
+            whole = draws([Span(index, Stage.ESTIMATE, 0, 700)], 10**6)[0].raw
+            assert torch.equal(torch.cat(rows), whole)
+
+    def test_a_block_is_drawn_once_however_often_one_looks(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        drawn: list[int] = []
+        raw = Uniform.raw
+
+        def counted(law: Uniform, n: int, space: Space, generator: torch.Generator) -> Tensor:
+            drawn.append(n)
+            return raw(law, n, space, generator)
+
+        monkeypatch.setattr(Uniform, "raw", counted)
+        g = sampler()
+        for start, stop in ((0, 16), (16, 19), (19, 200), (200, 300), (300, 400)):
+            spans = [Span(i, Stage.ESTIMATE, start, stop, picture=i) for i in range(3)]
+            g.count(PICTURES, spans, 1, seed=0)
+        assert drawn == [BLOCK] * 6
+        g.count(PICTURES, [Span(0, Stage.ESTIMATE, 300, 400)], 1, seed=1)
+        assert len(drawn) == 7, "another seed is other noise"
 
 
 class TestSpans:

@@ -17,6 +17,9 @@ from deformrs.space import Space
 BLOCK = 256
 """Samples drawn from one generator. Changing it changes every result."""
 
+ROOM = 2**24
+"""Numbers of blocks that are not used up, kept at most: 64 MiB."""
+
 
 class Stage(IntEnum):
     """What samples are for. No two stages share noise."""
@@ -95,21 +98,41 @@ def _start(seed: int, index: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(index,)).generate_state(1, np.uint64)[0])
 
 
-def raw_batches(
-    law: NoiseLaw,
-    space: Space,
-    spans: Iterable[Span],
-    batch_size: int,
-    device: torch.device,
-    *,
-    seed: int,
-) -> Iterator[Batch]:
+class Draws:
+    """Blocks of noise on a device, each from its own seed.
+
+    Of a block that is not used up the draws are kept while there is room: who looks every few
+    samples would otherwise draw it again each time.
+    """
+
+    def __init__(
+        self, law: NoiseLaw, space: Space, device: torch.device, *, seed: int, room: int = ROOM
+    ) -> None:
+        self.law, self.space, self.device, self.seed = law, space, device, seed
+        self._generator = torch.Generator(device)
+        self._most = room // (BLOCK * space.dim)
+        self._kept: dict[tuple[int, Stage, int], Tensor] = {}
+
+    def block(self, index: int, stage: Stage, block: int, *, again: bool) -> Tensor:
+        """The draws of a block: [BLOCK, d]. `again` says that it will be asked for again."""
+        name = (index, stage, block)
+        drawn = self._kept.pop(name, None)
+        if drawn is None:
+            self._generator.manual_seed(block_seed(self.seed, index, stage, block))
+            drawn = self.law.raw(BLOCK, self.space, self._generator)
+        if again:
+            self._kept[name] = drawn
+            if len(self._kept) > self._most:
+                del self._kept[next(iter(self._kept))]  # the one that was asked for longest ago
+        return drawn
+
+
+def raw_batches(draws: Draws, spans: Iterable[Span], batch_size: int) -> Iterator[Batch]:
     """The draws of all spans in batches of that size, but for the last.
 
     A draw follows from the seed and from the index, the stage and the number of its sample:
     whatever the batch size and the other spans.
     """
-    generator = torch.Generator(device)
     rows: list[Tensor] = []
     pieces: list[Span] = []
     room = batch_size
@@ -117,9 +140,8 @@ def raw_batches(
         at = span.start
         while at < span.stop:
             block, inside = divmod(at, BLOCK)
-            generator.manual_seed(block_seed(seed, span.index, span.stage, block))
-            drawn = law.raw(BLOCK, space, generator)
             end = min(span.stop, (block + 1) * BLOCK)
+            drawn = draws.block(span.index, span.stage, block, again=end % BLOCK > 0)
             while at < end:
                 taken = min(end - at, room)
                 rows.append(drawn[inside : inside + taken])

@@ -21,7 +21,7 @@ from deformrs.errors import (
 )
 from deformrs.geometry import Padding, size_of, warp
 from deformrs.noise import NoiseLaw
-from deformrs.randomness import Batch, Span, raw_batches
+from deformrs.randomness import Batch, Draws, Span, raw_batches
 from deformrs.scoring import no_memory, scores_of
 
 Watch = Callable[[int], None]
@@ -57,6 +57,7 @@ class Sampler:
         self._fitting = batch_size
         self._executed: Execution | None = None
         self._compiled_for: torch.Size | None = None
+        self._draws: Draws | None = None
 
     @torch.inference_mode()
     def count(
@@ -146,14 +147,22 @@ class Sampler:
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """The largest score of every sample, the class that has it, and the row it belongs to."""
         self.warm_up(pictures)
-        space = self.deformation.space(size_of(pictures))
-        device = pictures.device
-        for batch in raw_batches(self.noise, space, spans, self.batch_size, device, seed=seed):
+        draws = self._draws_for(pictures, seed)
+        for batch in raw_batches(draws, spans, self.batch_size):
             for scores, own in self._scored(batch, pictures, rows, shift):
                 best, answers = scores.max(dim=1)
                 yield best, answers, own
             if watch is not None:
                 watch(len(batch))
+
+    def _draws_for(self, pictures: Tensor, seed: int) -> Draws:
+        """Those of the last time, if they are of the same noise: some may have been kept."""
+        space, device = self.deformation.space(size_of(pictures)), pictures.device
+        last = self._draws
+        if last is None or (last.space, last.device, last.seed) != (space, device, seed):
+            last = Draws(self.noise, space, device, seed=seed)
+            self._draws = last
+        return last
 
     def _scored(
         self, batch: Batch, pictures: Tensor, rows: int, shift: Tensor | None

@@ -6,6 +6,7 @@ Derivation: docs/theory.md, section 4. Functions in the plural take arrays: [k] 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,12 @@ def anytime_lower(hits: int, trials: int, alpha: float) -> float:
     """
     check_alpha(alpha, below=0.5)
     check_hits(hits, trials)
+    return _lower(int(hits), int(trials), float(alpha))
+
+
+# Where sampling stops early, most pictures stop with one of a few counts.
+@lru_cache(maxsize=4096)
+def _lower(hits: int, trials: int, alpha: float) -> float:
     if hits == 0:
         return 0.0
     target = float(_target(trials, alpha, margins=1))
