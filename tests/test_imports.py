@@ -26,6 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "noise": NUMBERS,
     "regions": NUMBERS,
     "plugins": {"errors"},
+    "splitting": BASE,
     "preparation": BASE,
     "runs": NUMBERS | {"noise", "regions"},
     "questions": NUMBERS | {"regions", "runs"},
@@ -42,12 +43,13 @@ ALLOWED: dict[str, set[str]] = {
     | {"geometry", "deformations", "noise", "randomness", "scoring"}
     | {"compiling", "sampling", "protocol", "stopping"},
     "models": BASE | {"plugins", "preparation", "runs"},
-    "data": BASE | {"preparation", "runs"},
+    "data": BASE | {"preparation", "runs", "splitting"},
     "engines": NUMBERS
     | {"geometry", "preparation", "randomness", "runs", "smoothing"}
     | {"sampling", "protocol", "stopping"},
     "training": BASE
-    | {"geometry", "deformations", "noise", "models", "preparation", "runs", "scoring"},
+    | {"geometry", "deformations", "noise", "models", "preparation", "runs", "scoring"}
+    | {"splitting"},
     "testing": BASE | {"geometry", "deformations"},
     "progress": set(),
     "report": NUMBERS
@@ -55,7 +57,7 @@ ALLOWED: dict[str, set[str]] = {
     "tasks": NUMBERS
     | {"deformations", "noise", "regions", "geometry", "scoring", "smoothing", "specs", "questions"}
     | {"models", "data", "preparation", "training", "engines", "runs", "report", "progress"}
-    | {"compiling", "stopping"},
+    | {"compiling", "splitting", "stopping"},
     "benchmarks": NUMBERS
     | {"deformations", "noise", "geometry", "compiling", "smoothing", "stopping", "questions"}
     | {"randomness", "sampling"}
@@ -64,6 +66,7 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
 }
 WITHOUT_TORCH = [
+    "splitting",
     "certificate",
     "statistics",
     "noise",
@@ -77,6 +80,7 @@ WITHOUT_TORCH = [
     "report.tables",
     "report.curve",
     "report.writing",
+    "report.against.writing",
     "report.frame",
     "report.export",
     "cli",

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from deformrs.cli.options import Word, check_writable, split_list
+
+if TYPE_CHECKING:
+    from deformrs.runs import StoredRun
 
 
 @click.command()
@@ -28,7 +33,12 @@ from deformrs.cli.options import Word, check_writable, split_list
 @click.option(
     "--region", "regions", multiple=True, help="'rotation<=10deg, scale=0.8..1.2, shift<=4px'."
 )
-@click.option("--title", default="Certified robustness", show_default=True)
+@click.option(
+    "--paper",
+    is_flag=True,
+    help="Write README.md, summary.csv and figures that set the runs beside the paper's tables.",
+)
+@click.option("--title", help="Of the page.  [Certified robustness]")
 @click.option("--note", default="", help="What readers must know, beneath the title.")
 @click.option("--no-pictures", is_flag=True, help="Leave the least robust pictures out.")
 @click.option(
@@ -41,7 +51,8 @@ def report(
     method: str | None,
     radii: str | None,
     regions: tuple[str, ...],
-    title: str,
+    paper: bool,
+    title: str | None,
     note: str,
     no_pictures: bool,
     export: Path | None,
@@ -56,9 +67,14 @@ def report(
     Examples:
       deformrs report runs/quickstart --radii 10deg,30deg
       deformrs report runs/quickstart --alpha 0.0001 --out runs/strict
+      deformrs report mnist cifar10 --paper --out .
     """
+    from rich.console import Console
+
     from deformrs.data.stored import StoredPictures
     from deformrs.errors import InputError
+    from deformrs.progress import step
+    from deformrs.report.against.writing import write_against_paper
     from deformrs.report.export import export_tsv
     from deformrs.report.writing import write_report
     from deformrs.runs import read_run, read_times, runs_in, write_atomically
@@ -67,6 +83,25 @@ def report(
     if export is not None and len(runs) != 1:
         raise InputError("--export", f"asked for {len(runs)} runs", "writes one run", "name one")
     check_writable("--export", export)
+    if paper:
+        for option, value in (("--radii", radii), ("--region", regions), ("--export", export)):
+            if value:
+                raise InputError(
+                    option,
+                    "given with --paper",
+                    "has no place on that page, whose radii are the paper's",
+                    "leave it out, or leave --paper out",
+                )
+        console = Console(highlight=False)
+        with step(console, "reading runs", len(runs)) as advance:
+            files = write_against_paper(
+                _one_by_one(runs, alpha, method, advance),
+                out or folders[0] / "report",
+                title=title,
+                note=note,
+            )
+        _show(files)
+        return
     stored = [read_run(folder, alpha=alpha, method=method) for folder in runs]
     pictures = None if no_pictures else StoredPictures()
     files = write_report(
@@ -75,7 +110,7 @@ def report(
         radii=split_list(radii),
         regions=regions,
         pictures=pictures,
-        title=title,
+        title=title or "Certified robustness",
         note=note,
     )
     if pictures is not None:
@@ -84,5 +119,23 @@ def report(
     if export is not None:
         write_atomically(export, export_tsv(stored[0].results, read_times(runs[0])))
         files["log"] = export
+    _show(files)
+
+
+def _one_by_one(
+    folders: list[Path],
+    alpha: float | None,
+    method: str | None,
+    advance: Callable[[float, str], None],
+) -> Iterator[StoredRun]:
+    """The counts of many runs need not be in memory together."""
+    from deformrs.runs import read_run
+
+    for number, folder in enumerate(folders, start=1):
+        yield read_run(folder, alpha=alpha, method=method)
+        advance(number, folder.name)
+
+
+def _show(files: dict[str, Path]) -> None:
     for name, path in files.items():
         click.echo(f"{name:<20} {path}")

@@ -29,7 +29,9 @@ COLUMNS = (
     "misprint",
 )
 METHOD = "DeformRS"
+ABLATION, HEADLINE = "ablation", "headline"
 SIZES: dict[str, Size] = {"mnist": (28, 28), "cifar10": (32, 32), "imagenet": (224, 224)}
+TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "imagenet": "ImageNet"}
 _PROTOCOL = "with n0 = 100, n = 100,000 and alpha = 0.001"
 SETTINGS = {
     "mnist": f"a ResNet-18 trained for each noise scale, {_PROTOCOL}; its figures are multiples "
@@ -59,6 +61,8 @@ class Number:
     average: Fraction | None
     note: str
     misprint: str
+    unit: str
+    """What the file has its radius in: deg, px, fraction or 1."""
 
     def is_at(self, radius: Fraction) -> bool:
         """Does it speak of that radius?"""
@@ -95,6 +99,47 @@ class Paper:
         """The radii of its tables."""
         ours = {n.radius for n in self.numbers if n.radius is not None and n.method == METHOD}
         return tuple(sorted(ours))
+
+    @property
+    def unit(self) -> str:
+        """What the file has the radii of its tables in: deg, px, fraction or 1."""
+        return self.numbers[0].unit
+
+    @property
+    def table_radii(self) -> tuple[Fraction, ...]:
+        """The radii of its ablation table, one row a noise scale."""
+        found = {n.radius for n in self.numbers if n.radius is not None and n.table == ABLATION}
+        return tuple(sorted(found))
+
+    @property
+    def headline_radii(self) -> tuple[Fraction, ...]:
+        """The radii of this family in the headline table, of whatever method."""
+        return tuple(
+            sorted(
+                {
+                    number.radius
+                    for number in self.numbers
+                    if number.radius is not None and number.table == HEADLINE and not number.region
+                }
+            )
+        )
+
+    def of_region(self, region: str) -> list[Number]:
+        """What is published about that set of transformations, of whatever method."""
+        return [number for number in self.numbers if number.region == region]
+
+    def best_average(self) -> Number | None:
+        """The largest average radius over the noise scales, chosen like `best`.
+
+        >>> paper = paper_for("cifar10", {"name": "rotation"})
+        >>> paper.best_average().average
+        Fraction(1323, 10)
+        """
+        return max(
+            (number for number in self.numbers if number.average is not None),
+            key=lambda number: (not number.misprint, number.average or 0),
+            default=None,
+        )
 
     def at(self, radius: Fraction) -> list[Number]:
         """The paper's own numbers at that radius, of whatever scale."""
@@ -161,6 +206,7 @@ def _number(row: dict[str, str]) -> Number:
         average=Fraction(row["average_radius"]) * per if row["average_radius"] else None,
         note=row["note"],
         misprint=row["misprint"],
+        unit=row["unit"],
     )
 
 

@@ -1,0 +1,1 @@
+"""Our results beside the paper's tables: one page, one CSV file and the figures."""

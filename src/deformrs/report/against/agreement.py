@@ -1,0 +1,93 @@
+"""The same classifier certified twice: on all pictures, and on some of them in another way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deformrs.report.against.board import Board
+from deformrs.report.against.reading import Reading
+from deformrs.report.layout import Cell, Table
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A run beside a fuller one of the same classifier, on the pictures that both have.
+
+    A question is one picture at one published radius.
+    """
+
+    few: Reading
+    full: Reading
+    pictures: int
+    questions: int
+    in_few: int
+    in_full: int
+    only_few: int
+    only_full: int
+
+
+def agreements(board: Board) -> list[Agreement]:
+    """One for each run over fewer pictures that has a fuller twin, the fullest and first."""
+    found = []
+    for few in board.readings:
+        twins = [
+            other
+            for other in board.readings
+            if few.family is not None
+            and (other.dataset, other.family, other.classifier)
+            == (few.dataset, few.family, few.classifier)
+            and other.total > few.total
+        ]
+        if twins:
+            found.append(_agreement(few, max(twins, key=lambda twin: twin.total)))
+    return [agreement for agreement in found if agreement.pictures]
+
+
+def agreement_table(board: Board) -> Table | None:
+    """What both ways certify; None where nothing was certified twice."""
+    found = agreements(board)
+    if not found:
+        return None
+    return Table(
+        title="The same classifiers certified twice",
+        align="llrrrrrr",
+        columns=(
+            *("run", "beside", "pictures", "questions", "certified", "certified beside"),
+            *("only here", "only beside"),
+        ),
+        rows=tuple(_row(board, agreement) for agreement in found),
+        notes=(
+            "A question is one picture at one of the paper's radii. Both runs are of the same "
+            "model, deformation and noise, and only pictures that both have are counted.",
+        ),
+    )
+
+
+def _agreement(few: Reading, full: Reading) -> Agreement:
+    both = sorted(few.held.keys() & full.held.keys())
+    pairs = [(few.held[key], full.held[key]) for key in both]
+    return Agreement(
+        few=few,
+        full=full,
+        pictures=len(both),
+        questions=len(both) * len(few.certified),
+        in_few=sum(here for here, _ in pairs),
+        in_full=sum(there for _, there in pairs),
+        only_few=sum(max(0, here - there) for here, there in pairs),
+        only_full=sum(max(0, there - here) for here, there in pairs),
+    )
+
+
+def _row(board: Board, agreement: Agreement) -> tuple[Cell, ...]:
+    few, full = agreement.few, agreement.full
+    counts = (
+        *(agreement.pictures, agreement.questions, agreement.in_few, agreement.in_full),
+        *(agreement.only_few, agreement.only_full),
+    )
+    names = (Cell(board.name(run), _way(run)) for run in (few, full))
+    return (*names, *(Cell(f"{count:,}") for count in counts))
+
+
+def _way(reading: Reading) -> str:
+    facts = reading.facts
+    return f"{'up to' if facts.until else 'always'} {facts.n:,} samples"

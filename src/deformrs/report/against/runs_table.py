@@ -1,0 +1,77 @@
+"""The runs behind the page: how each was trained and certified, and at what cost."""
+
+from __future__ import annotations
+
+from deformrs.report.against.board import Board
+from deformrs.report.against.facts import duration
+from deformrs.report.against.reading import Reading
+from deformrs.report.layout import Cell, Table
+from deformrs.rounding import percent_down
+
+
+def runs_table(board: Board) -> Table:
+    """A row a run, and beneath it which runs no cell is chosen from."""
+    columns = (
+        *("run", "deformation", "noise", "epochs", "training time", "test images", "n", "alpha"),
+        *("device", "precision", "samples used", "certification time", "model accuracy"),
+    )
+    return Table(
+        title="The runs",
+        align="lllrrrrrllrrr",
+        columns=columns,
+        rows=tuple(_row(board, reading) for reading in board.readings),
+        notes=(
+            "Training time is that of all epochs, certification time that of all pictures, in "
+            "hours, minutes and seconds; – is what the folder of a run does not tell. The model's "
+            "accuracy is that of the network alone on the pictures as they are.",
+            *_stopped(board),
+            *(f"Not compared: {board.name(run)}: {why}." for run, why in board.unused),
+        ),
+    )
+
+
+def _row(board: Board, reading: Reading) -> tuple[Cell, ...]:
+    facts = reading.facts
+    whole = facts.pictures is None or facts.pictures == reading.total
+    images = f"{reading.total:,}" + ("" if whole else f" of {facts.pictures:,}")
+    each = facts.samples // reading.total
+    accuracy = (
+        "–" if reading.plain is None else f"{percent_down(reading.plain, reading.total, 2)} %"
+    )
+    texts = (
+        board.name(reading),
+        reading.deformation,
+        reading.noise,
+        "–" if facts.epochs is None else str(facts.epochs),
+        duration(facts.training_seconds),
+        images,
+        ("up to " if facts.until else "") + f"{facts.n:,}",
+        repr(reading.alpha),
+        facts.device,
+        facts.precision,
+    )
+    return (
+        *map(Cell, texts),
+        Cell(f"{facts.samples:,}", f"{each:,} a picture"),
+        # A killed process may leave no time behind for a picture or two.
+        Cell(
+            duration(facts.seconds),
+            f"of {facts.timed:,} pictures" if 0 < facts.timed < reading.total else "",
+        ),
+        Cell(accuracy),
+    )
+
+
+def _stopped(board: Board) -> list[str]:
+    """What pictures were sampled until, each rule once, with how many runs it held for."""
+    rules: dict[str, int] = {}
+    for reading in board.readings:
+        if reading.facts.until:
+            rules[reading.facts.until] = rules.get(reading.facts.until, 0) + 1
+    if not rules:
+        return []
+    listed = "; ".join(f"{rule} ({runs} run{'s'[: runs > 1]})" for rule, runs in rules.items())
+    return [
+        "Where n is an upper limit, each picture was sampled "
+        f"{listed}. The any-time valid bound makes such certificates hold as ever."
+    ]

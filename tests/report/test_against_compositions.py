@@ -1,0 +1,122 @@
+"""The paper's compositions by two routes."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from against_runs import both_routes, composed_law, rows, run, table_rows
+from made_runs import many, stored
+
+from deformrs import (
+    Affine,
+    Compose,
+    Deformation,
+    Gaussian,
+    Independent,
+    Region,
+    Rotation,
+    Scaling,
+    Shear,
+    Translation,
+    Uniform,
+)
+from deformrs.regions import Shift
+from deformrs.report.against.compositions import COMPOSITIONS
+from deformrs.report.against.writing import write_against_paper
+
+SHEARED, MOVED = COMPOSITIONS
+SPACE = Affine().space((28, 28))
+
+
+def test_the_regions_are_the_papers() -> None:
+    """0.0651 and 0.503, as it prints them; each order has the same maps, as far as that tells."""
+    assert [f"{Region.parse(t).radius_needed(SPACE):.4f}" for t in SHEARED.orders] == ["0.0651"] * 2
+    needed = [Region.parse(text).radius_needed(SPACE) for text in MOVED.orders]
+    assert [f"{value:.3f}" for value in needed] == ["0.503"] * 3
+    other = Region.parse("rotation<=10deg, scale=0.8..1.2, shift<=0.3162277661")
+    assert other.radius_needed(SPACE) > 0.54, "the zoom enlarges a shift that comes after it"
+
+
+def test_no_shift_is_cut_off() -> None:
+    for text in MOVED.orders:
+        (shift,) = (factor for factor in Region.parse(text).factors if isinstance(factor, Shift))
+        assert shift.length is not None
+        assert Fraction(shift.length) ** 2 >= Fraction(1, 10)
+        assert shift.length < math.sqrt(0.1) * (1 + 1e-9)
+
+
+def test_both_routes_and_the_better_one(tmp_path: Path) -> None:
+    files = write_against_paper(both_routes(tmp_path), tmp_path / "out")
+    found = rows(files["summary.csv"])
+    affine = found["cifar10", f"{MOVED.name}, affine", MOVED.text]
+    chain = found["cifar10", f"{MOVED.name}, composed", MOVED.text]
+    assert (affine["ours"], affine["difference"], affine["scale"]) == ("75.00", "24.59", "0.3")
+    assert (chain["ours"], chain["difference"]) == ("87.50", "37.09")
+    assert chain["scale"] == repr(composed_law(0.8))
+    assert found["cifar10", MOVED.name, MOVED.text] == chain | {"deformation": MOVED.name}
+    assert chain["paper"] == "50.41"
+    sheared = found["cifar10", SHEARED.name, SHEARED.text]
+    assert (sheared["ours"], sheared["difference"]) == ("75.00", "-16.28")
+    assert ("cifar10", f"{SHEARED.name}, composed", SHEARED.text) not in found
+    page = files["README.md"].read_text()
+    assert "1 of 2 compositions" in page
+    assert "- CIFAR-10, rotation+shear: −16.28 points" in page
+    table = table_rows(page, "CIFAR-10: compositions")
+    assert [row[1].split(" ")[0] for row in table] == ["affine", "affine", "composed"]
+    assert table[0][5] == "BAL 54.20 %"
+    assert table[2][3:5] == ["87.50 % (35/40)", "+37.09"]
+    assert not (tmp_path / "out/figures/cifar10-chain.svg").exists(), "it has no one radius"
+
+
+@pytest.mark.parametrize(
+    ("parts", "asked"),
+    [
+        ((Translation(), Scaling(), Rotation()), True),
+        ((Rotation(), Translation(), Scaling()), True),
+        ((Rotation(), Scaling(), Translation()), False),
+        ((Scaling(), Translation(), Rotation()), False),
+        ((Rotation(), Scaling()), False),
+    ],
+)
+def test_only_orders_of_the_same_maps_are_asked(
+    parts: tuple[Deformation, ...], asked: bool, tmp_path: Path
+) -> None:
+    laws: dict[str, Uniform | Gaussian] = {
+        "translation": Gaussian(0.8),
+        "rotation": Uniform(math.pi),
+        "scaling": Uniform(0.9),
+    }
+    law = Independent(*(laws[part.name] for part in parts))
+    chain = run(tmp_path / "chain", 35, Compose(*parts), law, "mnist")
+    files = write_against_paper([chain], tmp_path / "out")
+    found, page = rows(files["summary.csv"]), files["README.md"].read_text()
+    assert bool(found) == asked
+    assert ("Not compared: chain: the paper has no composition of these" in page) != asked
+    if asked:
+        assert found["mnist", MOVED.name, MOVED.text]["ours"] == "87.50"
+
+
+def test_a_shear_and_a_turn_in_either_order(tmp_path: Path) -> None:
+    for name, parts in (("a", (Rotation(), Shear())), ("b", (Shear(), Rotation()))):
+        law = Independent(*(Uniform(1.0) for _ in parts))
+        chain = run(tmp_path / name, 38, Compose(*parts), law, "cifar10")
+        found = rows(write_against_paper([chain], tmp_path / f"{name}-out")["summary.csv"])
+        assert found["cifar10", f"{SHEARED.name}, composed", SHEARED.text]["ours"] == "95.00"
+
+
+def test_guarantee_asked_counts_only_pictures_that_are_covered(tmp_path: Path) -> None:
+    one = stored(tmp_path / "a", many(60), Affine(), Gaussian(0.3), data="mnist")
+    region = Region.parse(MOVED.text)
+    truth = sum(r.correct and r.certificate.covers_region(region) for r in one.results)
+    assert MOVED.asked(one.results).count == truth
+    assert 0 < truth < 60
+
+
+def test_a_composition_is_chosen_among_runs_of_as_many_pictures(tmp_path: Path) -> None:
+    few = run(tmp_path / "few", 10, Affine(), Gaussian(0.3), "cifar10", total=10)
+    files = write_against_paper([few, *both_routes(tmp_path)], tmp_path / "out")
+    row = rows(files["summary.csv"])["cifar10", f"{MOVED.name}, affine", MOVED.text]
+    assert (row["ours"], row["images"]) == ("75.00", "40")

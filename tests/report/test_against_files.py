@@ -1,0 +1,215 @@
+"""`deformrs report --paper`: the files, the table of runs, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from against_runs import DEGREE, rows, run, table_rows, turns
+from made_runs import Picture, results, stored
+
+from deformrs import DCT, Affine, Rotation, Shear, Translation, Uniform, VectorField
+from deformrs.config import Config
+from deformrs.errors import InputError
+from deformrs.report.against.writing import write_against_paper
+from deformrs.runs import Run, StoredRun, read_run
+from inside import inside, run_inside
+
+TURN = Uniform(54 * DEGREE)
+
+
+def decided(folder: Path, about: Config) -> Path:
+    """A run that stopped when its radii were settled, as the command line writes it."""
+    config: Config = {
+        "deformation": {"name": "rotation"},
+        "n": 100_000,
+        "stopping": {"radii": ["10deg"], "regions": [], "tolerance": None},
+        "data": {"name": "mnist", "split": "test", "pictures": 10_000},
+    }
+    with Run.open(folder, TURN, 0.001, "anytime", config | about) as opened:
+        for made in results([Picture(0, 0, 1000)] * 3, Rotation(), TURN, 10):
+            counts, space = made.certificate.counts, made.certificate.space
+            anew = TURN.certify(counts, space, 0.001, "anytime")
+            opened.add(type(made)(made.index, made.label, anew, made.plain), seconds=1200.5)
+    return folder
+
+
+def test_the_command_writes_these_files_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns(tmp_path), turns(tmp_path, "cifar10")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README.md").write_text("an older page")
+    said = run_inside("report", "mnist", "cifar10", "--paper", "--out", ".", "--note", "How: a*b")
+    names = {
+        "README.md",
+        "summary.csv",
+        "figures/mnist-rotation.svg",
+        "figures/cifar10-rotation.svg",
+    }
+    assert "reading runs: 4/4" in said
+    assert {line.split()[0] for line in said.splitlines()[1:]} == names
+    there = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()}
+    assert {name for name in there if "turn" not in name} == names
+    page = (tmp_path / "README.md").read_text()
+    assert page.startswith("# Our results beside the paper's\n")
+    assert "How: a\\*b" in page
+    assert "](figures/cifar10-rotation.svg)" in page
+    figure = (tmp_path / "figures/mnist-rotation.svg").read_text()
+    assert figure.startswith("<?xml")
+    assert len(rows(tmp_path / "summary.csv")) == 12 + 11
+
+
+def test_another_alpha_changes_the_cells(tmp_path: Path) -> None:
+    turns(tmp_path)
+    folder = str(tmp_path / "mnist")
+    for name, alpha in (("a", "0.001"), ("b", "0.01")):
+        run_inside("report", folder, "--paper", "--alpha", alpha, "--out", str(tmp_path / name))
+    strict, loose = (rows(tmp_path / name / "summary.csv") for name in ("a", "b"))
+    assert {row["alpha"] for row in loose.values()} == {"0.01"}
+    assert strict.keys() == loose.keys()
+
+
+@pytest.mark.parametrize("option", ["--radii=10deg", "--region=rotation<=5deg", "--export=x.tsv"])
+def test_options_of_the_other_page_are_refused(option: str, tmp_path: Path) -> None:
+    made = run(tmp_path / "one", 3, Rotation(), TURN)
+    _, error = inside("report", str(made.folder), "--paper", option, code=1)
+    assert option.partition("=")[0] in error
+    assert "--paper" in error
+    assert not (made.folder / "report").exists()
+
+
+@pytest.mark.parametrize("data", ["photos", "minst", "mnist (held out of training)", None])
+def test_data_that_the_paper_does_not_have(data: str | None, tmp_path: Path) -> None:
+    made = stored(tmp_path / "one", [Picture(0, 0, 1000)], data=data)
+    with pytest.raises(InputError, match=r"must be what the paper has numbers for.*mnist, cifar10"):
+        write_against_paper([made], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("split", ["train", "held-out"])
+def test_pictures_that_are_not_of_the_test_set(split: str, tmp_path: Path) -> None:
+    made = stored(tmp_path / "one", [Picture(0, 0, 1000)], data="mnist")
+    config = made.config | {"data": {"name": "mnist", "split": split}}
+    with pytest.raises(InputError, match=f"split {split}.*certify the test pictures of mnist"):
+        write_against_paper([StoredRun(made.folder, config, made.results)], tmp_path / "out")
+
+
+def test_no_run_twice_none_empty_and_at_least_one(tmp_path: Path) -> None:
+    made = run(tmp_path / "one", 3, Rotation(), TURN)
+    with pytest.raises(InputError, match="twice"):
+        write_against_paper([made, made], tmp_path / "out")
+    with pytest.raises(InputError, match="at least one picture"):
+        write_against_paper([StoredRun(made.folder, made.config, [])], tmp_path / "out")
+    with pytest.raises(InputError, match="the runs is none"):
+        write_against_paper([], tmp_path / "out")
+    with pytest.raises(InputError, match="must not be a file"):
+        write_against_paper([made], made.folder / "config.json")
+
+
+def test_how_a_run_was_made(tmp_path: Path) -> None:
+    about: Config = {"device": "cuda (H200)", "model": {"precision": "bfloat16"}}
+    folder = decided(tmp_path / "mnist" / "a|b", about)
+    lines = [json.dumps({"epoch": epoch, "seconds": 60.5}) for epoch in (1, 2)]
+    (folder / "epochs.jsonl").write_text("\n".join(lines) + "\n")
+    files = write_against_paper([read_run(folder)], tmp_path / "out")
+    page = files["README.md"].read_text()
+    (row,) = table_rows(page.replace("a\\|b", "a/b"), "The runs")
+    assert row == [
+        *("a/b", "rotation", "uniform 54°", "2", "0:02:01", "3 of 10,000", "up to 100,000"),
+        *("0.001", "cuda (H200)", "bfloat16", "3,300 (1,100 a picture)", "1:00:01", "100.00 %"),
+    ]
+    assert "until settled: 10deg (1 run)" in page
+    assert "it is a lower bound" in page
+    assert "Chosen from runs over 3 of the 10,000 test pictures." in page
+
+
+def test_times_that_were_lost_are_told(tmp_path: Path) -> None:
+    made = run(tmp_path / "one", 3, Rotation(), TURN)
+    times = made.folder / "times.tsv"
+    times.write_text("".join(times.read_text().splitlines(keepends=True)[:-1]) + "39\t0.2")
+    page = write_against_paper([made], tmp_path / "out")["README.md"].read_text()
+    assert table_rows(page, "The runs")[0][11] == "0:00:09 (of 39 pictures)"
+
+
+def test_what_a_folder_does_not_tell_is_a_dash(tmp_path: Path) -> None:
+    made = stored(tmp_path / "gone", [Picture(0, 0, 1000, plain=None)], law=TURN, data="mnist")
+    page = write_against_paper([made], tmp_path / "out")["README.md"].read_text()
+    (row,) = table_rows(page, "The runs")
+    assert row[3:7] == ["–", "–", "1", "1,000"]
+    assert row[8:] == ["–", "–", "1,100 (1,100 a picture)", "–", "–"]
+    assert "it is a lower bound" not in page
+
+
+@pytest.mark.parametrize("line", ["{", '{"epoch": 1}', '{"seconds": "long"}', "[1]", "\x00"])
+def test_a_damaged_training_log_is_named(line: str, tmp_path: Path) -> None:
+    made = run(tmp_path / "one", 3, Rotation(), TURN)
+    (made.folder / "epochs.jsonl").write_text(line + "\n")
+    with pytest.raises(InputError, match=r"epochs\.jsonl is damaged"):
+        write_against_paper([made], tmp_path / "out")
+
+
+def test_the_best_epoch_lies_in_its_training(tmp_path: Path) -> None:
+    made = run(tmp_path / "mnist" / "best", 3, Rotation(), TURN)
+    (tmp_path / "mnist" / "epochs.jsonl").write_text('{"seconds": 5}\n')
+    page = write_against_paper([made], tmp_path / "out")["README.md"].read_text()
+    assert table_rows(page, "The runs")[0][3:5] == ["1", "0:00:05"]
+
+
+def test_runs_without_a_table_are_named(tmp_path: Path) -> None:
+    runs = [
+        run(tmp_path / "shear", 3, Shear(), Uniform(0.3)),
+        run(tmp_path / "square", 3, Translation(), Uniform(0.3)),
+        run(tmp_path / "waves", 3, DCT(3), Uniform(0.3)),
+    ]
+    files = write_against_paper(runs, tmp_path / "out")
+    page = files["README.md"].read_text()
+    assert set(files) == {"README.md", "summary.csv"}
+    assert rows(files["summary.csv"]) == {}
+    assert "nothing is compared" in page
+    assert "Not compared: shear: the paper has no table of this deformation." in page
+    assert "Not compared: square: its radii are of the l1 norm" in page
+    assert page.count("Not compared: ") == 3
+
+
+def test_the_high_dimensional_tables_are_there_too(tmp_path: Path) -> None:
+    from deformrs import Gaussian
+
+    runs = [
+        run(tmp_path / "waves", 30, DCT(2, basis="cosine"), Gaussian(0.2)),
+        stored(
+            tmp_path / "free", [Picture(0, 0, 1000)], VectorField(), Gaussian(0.1), data="mnist",
+            size=(14, 14),
+        ),
+    ]  # fmt: skip
+    files = write_against_paper(runs, tmp_path / "out")
+    assert {"figures/mnist-dct.svg", "figures/mnist-vector_field.svg"} < set(files)
+    assert rows(files["summary.csv"])["mnist", "dct", "0.1"]["ours"] == "75.00"
+    assert "a pixel is not the same length on both" in files["README.md"].read_text()
+
+
+def test_runs_are_taken_one_after_another(tmp_path: Path) -> None:
+    """An iterator is never asked for the next run before the last one was counted."""
+    folders = [made.folder for made in turns(tmp_path)]
+
+    def one_by_one() -> Iterator[StoredRun]:
+        for folder in folders:
+            made = read_run(folder)
+            yield made
+            made.results.clear()  # nobody needs them any more
+
+    files = write_against_paper(one_by_one(), tmp_path / "out")
+    assert rows(files["summary.csv"])["mnist", "rotation", "10"]["ours"] == "75.00"
+
+
+def test_an_affine_run_of_the_other_norm_still_answers_for_regions(tmp_path: Path) -> None:
+    made = run(tmp_path / "cube", 30, Affine(), Uniform(2.0), "cifar10")
+    files = write_against_paper([made], tmp_path / "out")
+    found = rows(files["summary.csv"])
+    assert {deformation.partition(", ")[0] for _, deformation, _ in found} == {
+        "rotation+shear",
+        "rotation+scaling+translation",
+    }
+    assert "Not compared" not in files["README.md"].read_text()
