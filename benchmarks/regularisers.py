@@ -25,13 +25,13 @@ from deformrs.data import PictureSet
 from deformrs.models import BuiltModel, ResNet18
 from deformrs.models.classifier import Classifier
 from deformrs.preparation import Pixels
+from deformrs.splitting import Places, split
 from deformrs.training import Plan, read_recipe
 from deformrs.training.augmentation import fitting_augmentation
 from deformrs.training.loop import fit
 from deformrs.training.normalisation import normalisation_of
 from deformrs.training.pictures import source_for
 from deformrs.training.processes import Alone
-from deformrs.training.splitting import Places, split
 
 SCALE_DEGREES, RADII_DEGREES = 54.0, (10.0, 30.0, 45.0)
 

@@ -17,7 +17,7 @@ from deformrs.errors import InputError
 from deformrs.models import ResNet50, SmallCNN, load_model, save_model
 from deformrs.preparation import Preparation
 from deformrs.runs import load_run, read_config
-from deformrs.training.splitting import split
+from deformrs.splitting import split
 from inside import run_inside
 from training_options import PLAIN, QUICK
 

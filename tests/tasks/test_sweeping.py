@@ -50,6 +50,10 @@ def test_scales_and_families_from_options() -> None:
     assert said.partition("\nrun ")[2] == again.partition("\nrun ")[2], "the same table"
     assert content(Path("runs")) == before
     assert inside(*asked, "--list")[0].count("  done\n") == 2
+    inside("pack", "runs")
+    assert inside(*asked)[0].count("done already") == 2, "packed ones too"
+    inside("pack", "--undo", "runs")
+    assert content(Path("runs")) == before
 
     more, _ = inside(*asked[:-2], "--out", "runs", "--max", "8", "--list")
     assert more.count("certified 6 of 8, with other options") == 2

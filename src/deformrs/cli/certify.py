@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="The run folder; one that was stopped is taken up.  [the model's own, if it was trained]",
+    help="The run folder; one that was stopped is taken up.  [the model's own, if it was trained; "
+    "for pictures held out, held-out/ in it]",
 )
 @sampling_options(n=100_000)
 @choosing_options
@@ -62,7 +63,8 @@ def certify(
 
     Interrupt it as you like: the same command goes on where it stopped. A folder that deformrs
     train wrote needs no further options: it is certified on the test split of its data, against
-    the deformation and the noise it was trained with. What is given wins. Of a network of your
+    the deformation and the noise it was trained with; with --split held-out on the pictures that
+    --hold-out kept from it, which are there to choose by. What is given wins. Of a network of your
     own, name the file and the weights: --model net.py:build --weights RUN/model.safetensors.
 
     \b

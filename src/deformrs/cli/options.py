@@ -73,7 +73,8 @@ def bundle(argument: str, kind: str, *options: Any) -> Callable[[Command], Comma
         def call(**values: Any) -> None:
             # It imports torch: not before a command runs.
             build = getattr(import_module(f"deformrs.tasks.{module}"), name)
-            own = {field.name: values.pop(field.name) for field in dataclasses.fields(build)}
+            names = [field.name for field in dataclasses.fields(build)]
+            own = {name: values.pop(name) for name in names if name in values}
             command(**{argument: build(**own)}, **values)
 
         for option in reversed(options):
@@ -146,7 +147,13 @@ def data_options(*, required: bool) -> Callable[[Command], Command]:
             help="digits, mnist, cifar10 (mnist:FOLDER where they lie), a folder of class folders, "
             "a folder with labels.csv, or pictures.npz.",
         ),
-        click.option("--split", type=Word("test", "train"), default="test", show_default=True),
+        click.option(
+            "--split",
+            type=Word("test", "train", "held-out"),
+            default="test",
+            show_default=True,
+            help="held-out: what the training of the model held out.",
+        ),
         click.option("--data-root", help="Where downloads are kept.  [$DEFORMRS_DATA]"),
     )
 

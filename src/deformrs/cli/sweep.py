@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deformrs.cli.options import padding_option, split_list, typed
+from deformrs.cli.options import Word, padding_option, split_list, typed
 from deformrs.cli.sampling_options import choosing_options, sampling_options, stopping_options
 from deformrs.cli.training_options import start_options, training_options
 from deformrs.errors import DeformRSError
@@ -26,6 +26,13 @@ _BESIDE_A_FILE = ("file", "out", "listing", "report", "device", "data_root")
 @click.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--data", help="What to train on; its test split is certified.")
+@click.option(
+    "--split",
+    type=Word("test", "held-out"),
+    default="test",
+    show_default=True,
+    help="What is certified; held-out: what --hold-out keeps from training.",
+)
 @click.option("--data-root", help="Where downloads are kept.  [$DEFORMRS_DATA]")
 @click.option(
     "--deformation", "deformations", multiple=True, help="rotation, dct:3, …; again for more runs."
@@ -47,6 +54,7 @@ _BESIDE_A_FILE = ("file", "out", "listing", "report", "device", "data_root")
 def sweep(
     file: Path | None,
     data: str | None,
+    split: str,
     data_root: str | None,
     deformations: tuple[str, ...],
     noises: tuple[str, ...],
@@ -96,7 +104,7 @@ def sweep(
     train |= {"data": data, "data_root": data_root, "padding": padding}
     certify: Values = {"n": n, "n0": n0, "alpha": alpha, "seed": training.seed, "method": method}
     certify |= {"skip": skip, "max": most, "radii": split_list(radii), "regions": regions}
-    certify |= {"adaptive": adaptive, "fixed": fixed}
+    certify |= {"adaptive": adaptive, "fixed": fixed, "split": split}
     if file is not None:
         asked = _from_file(file, out, train)
     else:

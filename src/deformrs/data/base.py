@@ -13,6 +13,8 @@ from deformrs.errors import InputError
 from deformrs.preparation import Pixels, Preparation
 
 Split = Literal["test", "train"]
+SplitAsked = Literal["test", "train", "held-out"]
+"""The third is a part of the second."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

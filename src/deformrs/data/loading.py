@@ -7,10 +7,11 @@ from pathlib import Path
 
 from deformrs.data import cifar10, mnist
 from deformrs.data.arrays import ArraySet, array_set
-from deformrs.data.base import PictureSet, Split, Wanted
+from deformrs.data.base import PictureSet, Split, SplitAsked, Wanted
 from deformrs.data.digits import read_digits
 from deformrs.data.download import Report, default_root
 from deformrs.data.folders import load_folder
+from deformrs.data.held_out import HELD_OUT, HeldOut
 from deformrs.data.npz import load_npz
 from deformrs.data.pictures import SUFFIXES
 from deformrs.errors import InputError
@@ -23,7 +24,8 @@ def load_data(
     source: str | Path,
     preparation: Preparation | None = None,
     *,
-    split: Split = "test",
+    split: SplitAsked = "test",
+    held_out: HeldOut | None = None,
     class_names: tuple[str, ...] | None = None,
     num_classes: int | None = None,
     root: Path | None = None,
@@ -33,9 +35,10 @@ def load_data(
 
     `source` is digits, mnist, cifar10, mnist:FOLDER or cifar10:FOLDER, an .npz file, or a folder
     with a labels.csv or with one folder a class. Without `preparation` pictures stay as they are
-    stored. `class_names` and `num_classes` are the model's;
-    labels are numbered as it does. Downloads are kept under `root`, else in the folder that
-    DEFORMRS_DATA names or the user's cache, and told of to `report`.
+    stored. `class_names` and `num_classes` are the model's; labels are numbered as it does. The
+    split "held-out" is the part of the training split that `held_out` says. Downloads are kept
+    under `root`, else in the folder that DEFORMRS_DATA names or the user's cache, and told of to
+    `report`.
 
     >>> digits = load_data("digits", Preparation(channels=3), num_classes=10)
     >>> pixels, label = digits[17]
@@ -43,7 +46,24 @@ def load_data(
     ((3, 28, 28), 7, 'digits test 17')
     """
     source = str(source)
-    wanted = Wanted(source, preparation or Preparation(), split, class_names, num_classes)
+    if split == HELD_OUT and held_out is None:
+        raise InputError(
+            "split",
+            repr(split),
+            "is known only of a training that held pictures out",
+            "name a model that deformrs train --hold-out made; in Python give held_out",
+        )
+    if held_out is not None and split != HELD_OUT:
+        raise InputError(
+            "split", repr(split), f"must be {HELD_OUT!r} where held_out is given", "leave one out"
+        )
+    stored: Split = "train" if split == "held-out" else split
+    wanted = Wanted(source, preparation or Preparation(), stored, class_names, num_classes)
+    found = _found(source, wanted, root, report)
+    return found if held_out is None else held_out.of(found)
+
+
+def _found(source: str, wanted: Wanted, root: Path | None, report: Report | None) -> PictureSet:
     word, colon, rest = source.partition(":")
     if word in WORDS:
         if colon and (word == "digits" or not rest):

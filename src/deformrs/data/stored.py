@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from deformrs.data.base import PictureSet
+from deformrs.data.held_out import HeldOut
 from deformrs.data.loading import load_data
 from deformrs.errors import DeformRSError, InputError
 from deformrs.preparation import Pixels, Preparation, digest_of_pixels
@@ -24,6 +25,7 @@ def data_of(run: StoredRun) -> PictureSet:
         located(str(options["data"]), run.folder, options),
         Preparation.from_config(data["preparation"]),  # type: ignore[arg-type]
         split=options["split"],  # type: ignore[arg-type]
+        held_out=HeldOut.from_about(data),
         class_names=None if names is None else tuple(map(str, names)),  # type: ignore[arg-type]
         num_classes=run.config["num_classes"],  # type: ignore[arg-type]
         root=None if root is None else Path(located(str(root), run.folder, options)),

@@ -192,7 +192,7 @@ def _family(config: Config) -> str:
 def _names(folders: Sequence[Path]) -> list[str]:
     """The shortest ends of the paths that tell the folders apart.
 
-    A folder best/ holds the best epoch of the training above it, and is called by both names.
+    Folders best/ and held-out/ belong to the training above them, and are called by both names.
     """
     parts = [folder.resolve().parts for folder in folders]
     for place, own in enumerate(parts):
@@ -202,7 +202,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
             )
     names = []
     for own in parts:
-        length = 2 if own[-1] == "best" else 1
+        length = 2 if own[-1] in ("best", "held-out") else 1
         while sum(other[-length:] == own[-length:] for other in parts) > 1:
             length += 1
         names.append(one_line("/".join(own[-length:])))

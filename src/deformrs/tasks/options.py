@@ -6,13 +6,14 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 
 from deformrs.compiling import Compiled
 from deformrs.config import Config
-from deformrs.data import PictureSet, load_data
+from deformrs.data import HeldOut, PictureSet, load_data
+from deformrs.data.base import SplitAsked
 from deformrs.errors import InputError
 from deformrs.geometry import Padding
 from deformrs.models import LoadedModel, PrecisionAsked, load_model
@@ -80,11 +81,12 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class DataOptions:
-    """Which pictures, and where downloads are kept."""
+    """Which pictures, and where downloads are kept. `held_out` follows from a training."""
 
     data: str
-    split: Literal["test", "train"] = "test"
+    split: SplitAsked = "test"
     data_root: str | None = None
+    held_out: HeldOut | None = None
 
     def load(
         self,
@@ -98,6 +100,7 @@ class DataOptions:
             self.data,
             preparation,
             split=self.split,
+            held_out=self.held_out,
             class_names=class_names,
             num_classes=num_classes,
             root=None if self.data_root is None else Path(self.data_root),
@@ -144,6 +147,7 @@ def options_from_run(folder: Path) -> tuple[ModelOptions, DataOptions, Smoothing
             "must be made by deformrs certify",
             "give --model and so on instead",
         )
+    values: dict[str, object]
     values = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
     for key in ("model", "weights", "data", "data_root", "deformation"):
         text = values.get(key)
@@ -152,6 +156,7 @@ def options_from_run(folder: Path) -> tuple[ModelOptions, DataOptions, Smoothing
             values[key] = find(text, folder, given)
 
     values["precision"] = _precision_of(config)
+    values["held_out"] = HeldOut.from_about(config.get("data"))
 
     def built(kind: type[Options]) -> Options:
         names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
@@ -217,11 +222,11 @@ def _check_confirms(given: ModelOptions | SmoothingOptions, there: object) -> No
 
 
 def plain_options(options: object) -> Config:
-    """Options as they were given; where they were automatic, what came of it is written apart."""
+    """Options as they were given; what came of automatic ones, or of a training, stands apart."""
     return {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in dataclasses.asdict(options).items()  # type: ignore[call-overload]
-        if key not in EXECUTION
+        if key not in (*EXECUTION, "held_out")
     }
 
 

@@ -7,6 +7,7 @@
     [certify]                             # options of deformrs certify
     n = 1000
     radii = ["10deg", "30deg"]
+    split = "test"                        # or "held-out", with hold_out = 0.1 in [train]
     [[runs]]
     deformation = "rotation"
     noise = ["uniform:54deg", "uniform:180deg"]     # one run each
@@ -25,6 +26,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from deformrs.errors import InputError
 from deformrs.geometry import Padding
@@ -53,6 +55,7 @@ CERTIFY: dict[str, Hint] = {
     **hints_of(Sampling),
     **hints_of(ModelOptions, "precision", "compile", "device", "batch_size"),
     "data": str,
+    "split": Literal["test", "held-out"],
     "radii": Strings,
     "regions": Strings,
 }

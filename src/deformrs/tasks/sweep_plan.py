@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
+from deformrs.data.held_out import HELD_OUT
 from deformrs.errors import DeformRSError, InputError, UnsupportedError
 from deformrs.models.factory import of_file
 from deformrs.models.saved import WEIGHTS
@@ -131,7 +132,9 @@ def _planned(
             f"{fault.remedy} (a FILE can give each deformation noise of its own)",
         ) from None
     data = _built(DataOptions, train | {"split": "train"})
-    test = _built(DataOptions, train | certify | {"split": "test"})
+    test = _built(DataOptions, train | certify)
+    if test.split == HELD_OUT:
+        _check_held_out(training, data, test)
     device: Values = {"device": training.device}
     return PlannedRun(
         name=folder.name,
@@ -142,10 +145,28 @@ def _planned(
         training=training,
         model=_built(ModelOptions, device | certify | _network(start, folder)),
         test=test,
-        own_test_split=test.data == data.data,
+        own_test_split=test.data == data.data and test.split == "test",
         sampling=_built(Sampling, certify),
         questions=_fitting(certify, space, unfit),
     )
+
+
+def _check_held_out(training: TrainingOptions, data: DataOptions, test: DataOptions) -> None:
+    """Raise unless training holds pictures out, and they are what is to be certified."""
+    if not training.hold_out:
+        raise InputError(
+            "split",
+            HELD_OUT,
+            "needs pictures that training holds out",
+            "add hold_out = 0.1 to [train], or --hold-out 0.1",
+        )
+    if test.data != data.data:
+        raise InputError(
+            "data",
+            test.data,
+            f"must be what is trained on, {data.data}, for pictures held out of it",
+            f"leave it out of [certify], or split = {HELD_OUT!r}",
+        )
 
 
 def _network(start: StartOptions, folder: Path) -> Values:

@@ -14,7 +14,9 @@ from deformrs.errors import InputError
 from deformrs.models.saved import MODEL
 from deformrs.models.weights import file_digest
 from deformrs.runs import CERTIFICATES, CONFIG, Result, read_config, read_run, write_atomically
+from deformrs.runs.files import stored_bytes
 from deformrs.specs import python_files
+from deformrs.tasks.options import plain_options
 from deformrs.tasks.sweep_file import MACHINE
 from deformrs.tasks.sweep_plan import PlannedRun
 from deformrs.training.folder import EPOCHS, TRAINING
@@ -72,10 +74,10 @@ def _asked(run: PlannedRun) -> Config:
         },
         "files": _digests(run),
         "start": dataclasses.asdict(run.start),
-        "data": dataclasses.asdict(run.data),
+        "data": dict(plain_options(run.data)),
         "smoothing": dataclasses.asdict(run.smoothing),
         "training": dataclasses.asdict(run.training),
-        "test": dataclasses.asdict(run.test),
+        "test": dict(plain_options(run.test)),
         "sampling": dataclasses.asdict(run.sampling),
         "stopping": dict(stopping.to_config()) if stopping else {},
         "model": {"precision": run.model.precision},
@@ -109,10 +111,8 @@ def _mark(run: PlannedRun) -> Config | None:
 def _certified(run: PlannedRun) -> tuple[int, int]:
     """How many pictures are certified, of how many."""
     wanted = set(_wanted(run, read_config(run.folder)))
-    path = run.folder / CERTIFICATES
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     found = set()
-    for line in lines:
+    for line in (stored_bytes(run.folder / CERTIFICATES) or b"").splitlines(keepends=True):
         if line.endswith(b"\n"):  # else a process was stopped in it, or is at work
             try:
                 found.add(json.loads(line)["index"])

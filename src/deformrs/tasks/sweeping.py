@@ -11,6 +11,8 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from deformrs.data import HeldOut
+from deformrs.data.held_out import HELD_OUT
 from deformrs.data.stored import StoredPictures
 from deformrs.errors import DeformRSError, InputError
 from deformrs.preparation import Preparation
@@ -24,7 +26,7 @@ from deformrs.tasks.options import DataOptions
 from deformrs.tasks.sweep_plan import PlannedRun, Sweep, texts_of
 from deformrs.tasks.sweep_state import mark_done, results_of, state_of
 from deformrs.tasks.sweep_table import Row, row_of
-from deformrs.tasks.trained import no_test_pictures
+from deformrs.tasks.trained import certification, no_test_pictures
 from deformrs.tasks.training import train_run
 from deformrs.tasks.training_apart import train_apart
 from deformrs.tasks.training_options import StartOptions
@@ -71,18 +73,22 @@ def run_sweep(sweep: Sweep, console: Console) -> Outcome:
 
 def check_sources(runs: Sequence[PlannedRun], console: Console) -> None:
     """Before anything is trained: can the pictures and the networks to begin with be had?"""
-    seen: set[tuple[DataOptions, DataOptions, StartOptions]] = set()
+    seen: set[tuple[DataOptions, DataOptions, StartOptions, float]] = set()
     for run in runs:
-        if (run.data, run.test, run.start) in seen:
+        needed = (run.data, run.test, run.start, run.training.hold_out)
+        if needed in seen:
             continue
-        seen.add((run.data, run.test, run.start))
+        seen.add(needed)
         preparation = Preparation(channels=run.start.channels)
         with Downloads(console) as fetched:
             train = run.data.load(preparation, report=fetched)
-            test = run.test.load(preparation, None, train.class_names, fetched)
-        if run.own_test_split and test.about["split"] is None:
-            remedy = "name other pictures as data of [certify], in a file"
-            raise no_test_pictures(run.data.data, remedy)
+            if run.test.split == HELD_OUT:
+                HeldOut(run.training.hold_out, run.training.seed).of(train)
+            else:
+                test = run.test.load(preparation, None, train.class_names, fetched)
+                if run.own_test_split and test.about["split"] is None:
+                    remedy = "name other pictures as data of [certify], in a file"
+                    raise no_test_pictures(run.data.data, remedy)
         num_classes = len(train.class_names or ()) or max(train.labels) + 1
         run.start.load(num_classes, len(train[0][0]), run.training.seed)
 
@@ -114,10 +120,18 @@ def _done(run: PlannedRun, console: Console) -> list[Result]:
         train_apart(*asked)
     else:
         train_run(*asked, console)
-    job = prepare(run.model, run.test, run.smoothing, run.folder)
+    job = prepare(run.model, _tested(run), run.smoothing, run.folder)
     results = certify_job(job, run.sampling, run.folder, console, run.questions)
     mark_done(run)
     return results
+
+
+def _tested(run: PlannedRun) -> DataOptions:
+    """What is certified. Which pictures were held out is known only now that it is trained."""
+    if run.test.split != HELD_OUT:
+        return run.test
+    asked = (run.model, run.test, run.smoothing, run.folder)
+    return certification(*asked, padding_given=True).data
 
 
 def _forget_compiled(before: Sequence[PlannedRun], run: PlannedRun) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from deformrs.config import Config
-from deformrs.data import PictureSet
+from deformrs.data import HeldOut, PictureSet
+from deformrs.data.held_out import HELD_OUT
 from deformrs.data.pictures import FileSet
 from deformrs.errors import InputError
 from deformrs.geometry import Padding
@@ -17,6 +18,7 @@ from deformrs.models.saved import MODEL
 from deformrs.runs.places import located, located_code
 from deformrs.specs import python_files
 from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
+from deformrs.tasks.training_note import read_note, text_of
 from deformrs.training.folder import BEST, TRAINING
 
 
@@ -25,7 +27,8 @@ class TrainedFolder:
     """What the network in a folder was trained on, its files as they are found from here.
 
     `place` holds the network: the folder itself, or its best/. `split` is the part of the data it
-    has seen, None where the data have no parts; `seen` is all that is written down of them.
+    has seen, None where the data have no parts; `seen` is all that is written down of them, and
+    `held_out` which of them it has not seen after all.
     """
 
     folder: Path
@@ -34,16 +37,41 @@ class TrainedFolder:
     data_root: str | None
     split: str | None
     seen: Config
+    held_out: HeldOut | None
     smoothing: SmoothingOptions
 
     def data_for(self, given: DataOptions) -> DataOptions:
         """What was given; without any, the pictures of the same data that it has not seen."""
         root = given.data_root or self.data_root
+        if given.split == HELD_OUT:
+            return self._held_out_data(given, root)
         if given.data:
             return DataOptions(given.data, given.split, root)
         if self.split != "train":
             raise no_test_pictures(self.data, "give other pictures by --data")
         return DataOptions(self.data, given.split, root)
+
+    def _held_out_data(self, given: DataOptions, root: str | None) -> DataOptions:
+        if self.held_out is None:
+            raise InputError(
+                "--split",
+                HELD_OUT,
+                f"needs pictures that were held out; {self.folder} was trained on all of them",
+                "train with --hold-out 0.1, or certify the test split",
+            )
+        if given.data and _are_two_folders(given.data, self.data):
+            raise InputError(
+                "--data",
+                given.data,
+                f"must be what {self.folder} was trained on, {self.data}, as it held out a part "
+                "of that",
+                "leave it out",
+            )
+        return DataOptions(given.data or self.data, given.split, root, self.held_out)
+
+    def out_for(self, data: DataOptions) -> Path:
+        """Where its certificates go unless told: a folder holds those of one split."""
+        return self.place / HELD_OUT if data.split == HELD_OUT else self.place
 
     def has_seen(self, pictures: PictureSet) -> bool:
         """Are these the pictures it was trained on?"""
@@ -52,7 +80,7 @@ class TrainedFolder:
         if not isinstance(pictures, FileSet):
             return True
         # The digest of files speaks of their names, which those of another folder may have too.
-        below = _text(self.seen, "folder")
+        below = text_of(self.seen, "folder")
         place = Path(self.data, below or ".").expanduser()
         if place.is_dir():
             return place.resolve() == pictures.folder.resolve()
@@ -109,10 +137,12 @@ def certification(
     trained = find_trained(model.model, model.weights)
     if trained is None:
         check_source(model.model)  # a word that was mistyped explains what is missing
+        if data.split == HELD_OUT:
+            raise _no_training(model.model)
     else:
         data = trained.data_for(data)
         smoothing = trained.smoothing_for(smoothing, padding_given=padding_given)
-        out = out or trained.place
+        out = out or trained.out_for(data)
     if not data.data:
         raise _missing("--data", model.model)
     if not smoothing.deformation:
@@ -137,7 +167,7 @@ def find_trained(model: str, weights: str | None = None) -> TrainedFolder | None
     folder = place
     if not (place / TRAINING).is_file() and place.resolve().name == BEST:
         folder = place.parent if place.name == BEST else place.resolve().parent
-    found = _read(folder / TRAINING)
+    found = read_note(folder / TRAINING)
     if found is None:
         return None
     if not (place / MODEL).is_file():
@@ -147,16 +177,16 @@ def find_trained(model: str, weights: str | None = None) -> TrainedFolder | None
             f"must be, for {place} to hold a network",
             "run the same deformrs train command again to go on",
         )
-    options, data = found
-    root = _text(options, "data_root")
-    padding: Padding = _text(options, "padding") or "zeros"  # type: ignore[assignment]
+    options, root = found.options, found.option("data_root")
+    padding: Padding = found.option("padding") or "zeros"  # type: ignore[assignment]
     return TrainedFolder(
         folder,
         place,
         located(str(options["data"]), folder, options),
         None if root is None else located(root, folder, options),
-        _text(data, "split"),
-        data,
+        text_of(found.data, "split"),
+        found.data,
+        found.held_out,
         SmoothingOptions(
             located_code(str(options["deformation"]), folder, options),
             str(options["noise"]),
@@ -184,6 +214,21 @@ def _missing(option: str, model: str) -> InputError:
     )
 
 
+def _no_training(model: str) -> InputError:
+    return InputError(
+        "--split",
+        HELD_OUT,
+        f"is for networks of deformrs train --hold-out, and {model} is no folder that it wrote",
+        "name such a folder by --model, or leave --split out",
+    )
+
+
+def _are_two_folders(given: str, own: str) -> bool:
+    """A folder is known by the names in it, which may be those of another: its place tells more."""
+    there, here = os.path.expanduser(given), os.path.expanduser(own)
+    return os.path.isdir(there) and os.path.isdir(here) and not os.path.samefile(there, here)
+
+
 def _same(given: str, own: str) -> bool:
     """Is it the same deformation? The file of one's own may be named by another path."""
     if not python_files(own):
@@ -191,35 +236,3 @@ def _same(given: str, own: str) -> bool:
     return [part.rpartition("/")[2] for part in given.split("+")] == [
         part.rpartition("/")[2] for part in own.split("+")
     ]
-
-
-def _read(path: Path) -> tuple[Config, Config] | None:
-    """The options of a training and what it says of its data; None where it was no training."""
-    if not path.is_file():
-        return None
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise _damaged(path, error) from None
-    if not isinstance(found, dict):
-        raise _damaged(path, "no mapping")
-    if found.get("command") != "train":  # something else wrote it
-        return None
-    options, data = found.get("options"), found.get("data")
-    if not isinstance(options, dict) or not isinstance(data, dict):
-        raise _damaged(path, "options and data are needed")
-    for key in ("data", "deformation", "noise"):
-        if _text(options, key) is None:
-            raise _damaged(path, f"the option {key} is needed")
-    return options, data
-
-
-def _text(config: Config, key: str) -> str | None:
-    value = config.get(key)
-    return value if isinstance(value, str) and value else None
-
-
-def _damaged(path: Path, reason: object) -> InputError:
-    return InputError(
-        str(path), f"damaged ({reason})", "must be as deformrs train wrote it", "restore it"
-    )

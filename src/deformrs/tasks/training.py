@@ -14,6 +14,7 @@ from deformrs.models import BuiltModel, save_model
 from deformrs.models.classifier import Classifier
 from deformrs.models.weights import fit_state
 from deformrs.progress import Downloads, step
+from deformrs.splitting import Places, split
 from deformrs.tasks.options import DataOptions, SmoothingOptions, chosen_device
 from deformrs.tasks.training_jobs import TrainingJob, check_answers, prepare_training
 from deformrs.tasks.training_options import StartOptions, TrainingOptions
@@ -26,7 +27,6 @@ from deformrs.training.normalisation import normalisation_of
 from deformrs.training.pictures import Source, source_for
 from deformrs.training.plan import Trained
 from deformrs.training.processes import Processes
-from deformrs.training.splitting import Places, split
 
 
 def train_run(

@@ -10,9 +10,9 @@ from typing import Literal
 from deformrs.checks import check_seed, check_whole
 from deformrs.models import Start, start_model
 from deformrs.preparation import Interpolation
+from deformrs.splitting import check_share
 from deformrs.tasks.prepared import prepared
 from deformrs.training.recipes import Recipe, read_recipe
-from deformrs.training.splitting import check_share
 
 
 @dataclass(frozen=True)

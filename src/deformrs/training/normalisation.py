@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deformrs.errors import InputError
+from deformrs.splitting import Places
 from deformrs.training.labelled import Labelled, name_of
-from deformrs.training.splitting import Places
 
 LOOKED_AT = 1000
 Channels = tuple[float, ...]

@@ -14,11 +14,11 @@ from torch import Tensor
 from deformrs.checks import check_whole
 from deformrs.errors import InputError
 from deformrs.preparation import Preparation
+from deformrs.splitting import split
 from deformrs.training.held import Held
 from deformrs.training.labelled import Labelled
 from deformrs.training.memory import free_bytes, is_light
 from deformrs.training.reading import Indices, Reading
-from deformrs.training.splitting import split
 from deformrs.training.streamed import Streamed
 from deformrs.training.workers import usable_cores
 from deformrs.units import Size

@@ -1,4 +1,4 @@
-"""Which pictures are trained on, and which are kept apart to see how it goes."""
+"""Which pictures are trained on, and which are kept apart to choose by. Needs no torch."""
 
 from __future__ import annotations
 
