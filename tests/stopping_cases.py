@@ -44,9 +44,11 @@ ONE: dict[str, tuple[NoiseLaw, Space, Stopping]] = {
 _ALL = CASES | ONE
 
 
-def certificate(case: str, hits: int, trials: int, alpha: float) -> Certificate:
+def certificate(
+    case: str, hits: int, trials: int, alpha: float, method: str = "anytime"
+) -> Certificate:
     law, space, _ = _ALL[case]
-    return law.certify(Counts((1, 0), (hits, trials - hits)), space, alpha, "anytime")
+    return law.certify(Counts((1, 0), (hits, trials - hits)), space, alpha, method)
 
 
 def answers(case: str, found: Certificate) -> list[bool]:
@@ -66,9 +68,9 @@ def answers(case: str, found: Certificate) -> list[bool]:
 
 
 @functools.cache
-def rule_of(case: str, alpha: float, n: int) -> Rule:
+def rule_of(case: str, alpha: float, n: int, *, last_look: bool = True) -> Rule:
     law, space, stopping = _ALL[case]
-    return stopping.rule(law, space, alpha, n)
+    return stopping.rule(law, space, alpha, n, last_look=last_look)
 
 
 def settled(rule: Rule, hits: int, trials: int) -> bool:

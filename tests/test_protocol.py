@@ -28,10 +28,12 @@ def test_the_samples_are_the_first_of_the_fixed_protocol() -> None:
     g = smoothed()
     for index, image in enumerate(PICTURES):
         c = g.certify(image, n=3000, index=index, stopping=TEN)
-        assert c.method == "anytime"
+        assert c.method == "anytime:3000"
         assert c.counts.n in looks(3000)
-        fixed = g.certify(image, n=c.counts.n, index=index, method="anytime")
+        fixed = g.certify(image, n=c.counts.n, index=index, method="anytime:3000")
         assert c == fixed
+        plain = g.certify(image, n=3000, index=index, method="anytime", stopping=TEN)
+        assert plain == g.certify(image, n=plain.counts.n, index=index, method="anytime")
 
 
 @pytest.mark.parametrize("batch_size", [7, 1000])
@@ -86,8 +88,10 @@ def test_adaptive_stops_where_more_samples_gain_little() -> None:
 
 
 def test_any_other_bound_is_refused() -> None:
-    with pytest.raises(InputError, match="must be 'anytime' where sampling stops by what was seen"):
+    with pytest.raises(InputError, match="must be 'anytime:100' or 'anytime' where sampling"):
         smoothed().certify(IMAGE, n=100, method="clopper_pearson", stopping=TEN)
+    with pytest.raises(InputError, match="must be 'anytime:100' or 'anytime' where sampling"):
+        smoothed().certify(IMAGE, n=100, method="anytime:50", stopping=TEN)
     with pytest.raises(InputError, match="method is 'wald'"):
         smoothed().certify(IMAGE, n=100, method="wald", stopping=TEN)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from deformrs.certificate import Bound, Certificate, Counts
 from deformrs.noise import Gaussian, Uniform
 from deformrs.rounding import complement_up
-from deformrs.statistics import anytime_lower, anytime_upper
+from deformrs.statistics import anytime_lower, anytime_upper, capped_method
 from deformrs.stopping import Rule, Stopping, looks
 from stopping_cases import ANGLE, CASES, PLACE, answers, certificate, rule_of, settled
 
@@ -30,15 +30,21 @@ def tallies(draw: st.DrawFn, rule: Rule) -> tuple[int, int]:
 
 @pytest.mark.parametrize("case", CASES)
 @settings(deadline=None, derandomize=True, max_examples=150)
-@given(data=st.data(), alpha=st.sampled_from([0.001, 0.05, 0.4]), n=st.sampled_from([40, 5000]))
+@given(
+    data=st.data(),
+    alpha=st.sampled_from([0.001, 0.05, 0.4]),
+    n=st.sampled_from([40, 5000]),
+    last_look=st.booleans(),
+)
 def test_guarantee_settled_is_certified_or_excluded_or_hopeless(
-    case: str, data: st.DataObject, alpha: float, n: int
+    case: str, data: st.DataObject, alpha: float, n: int, last_look: bool
 ) -> None:
     """By certificates alone, question by question; and what they settle, the rule does not miss."""
     law, space, _ = CASES[case]
-    rule = rule_of(case, alpha, n)
+    rule = rule_of(case, alpha, n, last_look=last_look)
+    method = capped_method(n) if last_look else "anytime"
     hits, trials = data.draw(tallies(rule))
-    certified = answers(case, certificate(case, hits, trials, alpha))
+    certified = answers(case, certificate(case, hits, trials, alpha, method))
     # The most optimistic bound that the data leave, as if it were a certificate's.
     upper = anytime_upper(hits, trials, alpha) * (1 - 1e-11)
     bound = Bound(upper, complement_up(upper))
@@ -47,29 +53,33 @@ def test_guarantee_settled_is_certified_or_excluded_or_hopeless(
         0 if bound.decides else None, radii, bound, Counts((1, 0), (1, 0)), alpha, "", law, space
     )
     open_still = answers(case, at_most)
-    hopeful = answers(case, certificate(case, hits + n - trials, n, alpha))
+    hopeful = answers(case, certificate(case, hits + n - trials, n, alpha, method))
     known = [c or not o or not h for c, o, h in zip(certified, open_still, hopeful, strict=True)]
     if settled(rule, hits, trials):
         assert all(known)
     # A certificate at a slightly stricter level is one that no rounding takes away.
-    elif all(answers(case, certificate(case, hits, trials, alpha * (1 - 1e-6)))):
+    elif all(answers(case, certificate(case, hits, trials, alpha * (1 - 1e-6), method))):
         raise AssertionError("certified, and still not settled")
 
 
 @pytest.mark.parametrize("case", ["uniform", "wide arc", "gaussian", "angle"])
 @settings(deadline=None, derandomize=True, max_examples=80)
-@given(data=st.data(), n=st.sampled_from([100, 20_000]))
+@given(data=st.data(), n=st.sampled_from([100, 20_000]), last_look=st.booleans())
 def test_within_the_tolerance_more_samples_gain_less(
-    case: str, data: st.DataObject, n: int
+    case: str, data: st.DataObject, n: int, last_look: bool
 ) -> None:
     law, space, _ = CASES[case]
-    rule = Stopping(tolerance=0.05).rule(law, space, 0.01, n)
+    rule = Stopping(tolerance=0.05).rule(law, space, 0.01, n, last_look=last_look)
+    method = capped_method(n) if last_look else "anytime"
     hits, trials = data.draw(tallies(rule_of(case, 0.01, n)))
-    top = min(anytime_upper(hits, trials, 0.01), anytime_lower(hits + n - trials, n, 0.01))
+    best = hits + n - trials
+    most_likely = best / n if last_look else anytime_lower(best, n, 0.01)
+    top = min(anytime_upper(hits, trials, 0.01), most_likely)
     bound = Bound(top, complement_up(top))
     most = law.radii(bound, space)[0] if bound.decides else 0.0
-    gain = most - certificate(case, hits, trials, 0.01).radius
-    assert settled(rule, hits, trials) == (gain < 0.05) or math.isclose(gain, 0.05, rel_tol=1e-9)
+    gain = most - certificate(case, hits, trials, 0.01, method).radius
+    expected = gain < 0.05 or trials == n
+    assert settled(rule, hits, trials) == expected or math.isclose(gain, 0.05, rel_tol=1e-9)
 
 
 def test_radii_and_tolerance_must_both_be_settled() -> None:

@@ -42,22 +42,24 @@ def rejects(count: int) -> bool:
     return bool(binomtest(count, RUNS, ALPHA, alternative="greater").pvalue < 1e-6)
 
 
-def certified(case: str, hits: Whole, trials: Whole) -> int:
+def certified(case: str, method: str, hits: Whole, trials: Whole) -> int:
     """How many runs end in a certificate that says yes to everything."""
     outcomes, counts = np.unique(np.stack([hits, trials]), axis=1, return_counts=True)
-    yes = [all(answers(case, certificate(case, h, t, ALPHA))) for h, t in outcomes.T.tolist()]
+    found = [certificate(case, h, t, ALPHA, method) for h, t in outcomes.T.tolist()]
+    yes = [all(answers(case, one)) for one in found]
     return int(counts[np.array(yes)].sum())
 
 
+@pytest.mark.parametrize("method", ["anytime", "anytime:2000"])
 @pytest.mark.parametrize("case", ONE)
 def test_guarantee_certify_after_settled_is_false_with_probability_at_most_alpha(
-    case: str,
+    case: str, method: str
 ) -> None:
     """The truth is just too small for the question, so every yes is false."""
-    rule = rule_of(case, ALPHA, 2000)
+    rule = rule_of(case, ALPHA, 2000, last_look=method != "anytime")
     (threshold,) = rule.thresholds
     truth = threshold * (1 - 1e-9)
-    false = certified(case, *run(rule.settled, truth, 2000, seed=1))
+    false = certified(case, method, *run(rule.settled, truth, 2000, seed=1))
     assert not rejects(false), f"{false} of {RUNS} certificates are false"
     assert false > 0
 

@@ -132,7 +132,7 @@ class Certificate:
     classifier answers `prediction` at every shift that `covers` accepts, or `prediction` is None.
 
     Made by `NoiseLaw.certify`, which can be called again on `counts` for another alpha, with the
-    same `method`: if sampling stopped by what was seen, no other than "anytime" holds.
+    same `method`: if sampling stopped by what was seen, none but the any-time bounds hold.
     """
 
     prediction: int | None

@@ -12,7 +12,7 @@ from deformrs.certificate import Counts
 from deformrs.errors import InputError
 from deformrs.randomness import Span, Stage
 from deformrs.sampling import Sampler, Watch
-from deformrs.statistics import check_method
+from deformrs.statistics import capped_method, check_method
 from deformrs.stopping import Rule, Stopping, looks
 
 
@@ -57,20 +57,21 @@ def counts_of(
     return [Counts(*both) for both in zip(rows[:k], rows[k:], strict=True)]
 
 
-def method_for(method: str | None, stopping: Stopping | None) -> str:
-    """The bound that counts are certified with."""
+def method_for(method: str | None, stopping: Stopping | None, n: int) -> str:
+    """The bound that counts are certified with, of at most n samples."""
     if not (stopping is None or isinstance(stopping, Stopping)):
         raise InputError(
             "stopping", repr(stopping), "must be a Stopping", "e.g. Stopping(radii=('10deg',))"
         )
+    capped = capped_method(n)
     if method is None:
-        return "clopper_pearson" if stopping is None else "anytime"
+        return "clopper_pearson" if stopping is None else capped
     check_method(method)
-    if stopping is not None and method != "anytime":
+    if stopping is not None and method not in ("anytime", capped):
         raise InputError(
             "the method",
             repr(method),
-            "must be 'anytime' where sampling stops by what was seen",
+            f"must be {capped!r} or 'anytime' where sampling stops by what was seen",
             "leave it out; any other bound would err more often than alpha",
         )
     return method

@@ -77,7 +77,7 @@ class SmoothedClassifier:
             batch_size=batch_size,
             how=compiled,
         )
-        self._rules: dict[tuple[Stopping, Space, float, int], Rule] = {}
+        self._rules: dict[tuple[Stopping, Space, float, int, str], Rule] = {}
         self.device = None if device is None else _as_device(device)
 
     # What is certified is what is sampled: both are the sampler's, and cannot be set.
@@ -164,9 +164,9 @@ class SmoothedClassifier:
         check_alpha(alpha)
         check_whole("n0", n0, least=1)
         check_whole("n", n, least=1)
-        method = method_for(method, stopping)
+        method = method_for(method, stopping, n)
         pictures, space = self._ready(images, seed, indices)
-        rule = None if stopping is None else self._rule(stopping, space, float(alpha), n)
+        rule = None if stopping is None else self._rule(stopping, space, float(alpha), n, method)
         found = counts_of(
             self.sampler,
             pictures,
@@ -308,11 +308,12 @@ class SmoothedClassifier:
                 return parameter.device
         return self.device or image.device
 
-    def _rule(self, stopping: Stopping, space: Space, alpha: float, n: int) -> Rule:
+    def _rule(self, stopping: Stopping, space: Space, alpha: float, n: int, method: str) -> Rule:
         """Made once for all pictures of a size: it may take a while for regions."""
-        key = (stopping, space, alpha, n)
+        key = (stopping, space, alpha, n, method)
         if key not in self._rules:
-            self._rules[key] = stopping.rule(self.noise, space, alpha, n)
+            last_look = method != "anytime"
+            self._rules[key] = stopping.rule(self.noise, space, alpha, n, last_look=last_look)
         return self._rules[key]
 
 

@@ -1,7 +1,7 @@
 """When to stop sampling a picture: as soon as what is asked of it is settled. Needs no torch.
 
 A rule decides how many samples are drawn and nothing else. The certificate is computed from their
-counts by the any-time bound, which holds whenever one stops (docs/theory.md, section 4).
+counts by a bound that holds whenever one stops (docs/theory.md, section 4).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from deformrs.regions import Patch, Region
 from deformrs.rounding import array_up, complement_up, round_up
 from deformrs.space import Space
 from deformrs.statistics import sequential
+from deformrs.statistics.capped import half, hits_needed
 from deformrs.statistics.search import last_safe
 from deformrs.units import parse_quantity
 
@@ -109,8 +110,13 @@ class Stopping:
             # Enclosing it is where a region finds that it does not suit the space.
             next(iter(region.shifts(space)), None)
 
-    def rule(self, law: NoiseLaw, space: Space, alpha: float, n: int) -> Rule:
-        """The rule for pictures of one size, of at most n samples each."""
+    def rule(
+        self, law: NoiseLaw, space: Space, alpha: float, n: int, *, last_look: bool = True
+    ) -> Rule:
+        """The rule for pictures of one size, of at most n samples each.
+
+        `last_look` says that the bound is sharp at n, as that of `capped_method(n)` is.
+        """
         law.check(space)
         check_alpha(alpha, below=0.5)
         check_whole("n", n, least=1)
@@ -120,7 +126,7 @@ class Stopping:
         tests += [_covers(law, space, region) for region in self._regions]
         found = {threshold for test in tests if (threshold := _threshold(test)) is not None}
         gain = None if self.tolerance is None else _quantity("the tolerance", self.tolerance, space)
-        return Rule(tuple(sorted(found)), gain, law, space, float(alpha), int(n))
+        return Rule(tuple(sorted(found)), gain, law, space, float(alpha), int(n), last_look)
 
     @cached_property
     def _regions(self) -> tuple[Region | Patch, ...]:
@@ -141,6 +147,7 @@ class Rule:
     space: Space
     alpha: float
     n: int
+    last_look: bool = True
 
     def settled(self, hits: Whole, trials: Whole) -> NDArray[np.bool_]:
         """Where every question is settled, and the tolerance met. hits, trials: [k] -> [k]
@@ -169,16 +176,27 @@ class Rule:
 
     def _answered(self, hits: Whole, trials: Whole, p: float) -> NDArray[np.bool_]:
         """Is it known whether the probability is at least p, or too late to show it?"""
-        certified = sequential.reaches(hits, trials, self.alpha, p)
+        certified = sequential.reaches(hits, trials, self._level, p)
         excluded = sequential.reaches(trials - hits, trials, self.alpha, complement_up(p))
-        return certified | excluded | ~sequential.may_reach(hits, trials, self.alpha, p, self.n)
+        possible = sequential.may_reach(hits, trials, self._level, p, self.n)
+        if self.last_look:
+            possible |= hits + self.n - trials >= hits_needed(p, self.alpha, self.n)
+        return certified | excluded | ~possible
+
+    @property
+    def _level(self) -> float:
+        """What the any-time bound may err."""
+        return half(self.alpha) if self.last_look else self.alpha
 
     def _gains(self, hits: Whole, trials: Whole) -> Floats:
         """By how much more samples can raise the radius, at most."""
-        lowers = sequential.anytime_lowers(hits, trials, self.alpha)
+        lowers = sequential.anytime_lowers(hits, trials, self._level)
         uppers = sequential.anytime_uppers(hits, trials, self.alpha)
         final = np.full_like(trials, self.n)
-        bests = sequential.anytime_lowers(hits + final - trials, final, self.alpha)
+        if self.last_look:
+            bests = (hits + final - trials) / final  # which no bound exceeds
+        else:
+            bests = sequential.anytime_lowers(hits + final - trials, final, self.alpha)
         return self._radii(np.minimum(uppers, array_up(bests))) - self._radii(lowers)
 
     def _radii(self, lowers: Floats) -> Floats:

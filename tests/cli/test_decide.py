@@ -32,7 +32,7 @@ def numbers(folder: str) -> list[int]:
 def test_radii_are_settled_with_fewer_samples() -> None:
     shown = run_inside(*CERTIFY, *TURN, "--n", "3000", "--radii", "1deg,20deg", "--out", "run")
     config = read_config(Path("run"))
-    assert config["method"] == "anytime"
+    assert config["method"] == "anytime:3000"
     assert config["stopping"] == {"radii": ["1deg", "20deg"], "regions": [], "tolerance": None}
     found = numbers("run")
     assert set(found) <= set(looks(3000))
@@ -84,7 +84,7 @@ def test_adaptive_and_regions() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--radii", "5deg", "--method", "clopper_pearson"), "must be 'anytime' where sampling"),
+        (("--radii", "5deg", "--method", "clopper_pearson"), "must be 'anytime:"),
         (("--adaptive", "0deg"), "must be positive"),
         (("--adaptive", "5px"), "5px"),
         (("--adaptive", "1deg", "--fixed"), "cannot be had with a fixed number of samples"),

@@ -40,8 +40,8 @@ def choosing_options(command: Command) -> Command:
         click.option(
             "--method",
             type=Word("clopper_pearson", "bonferroni", "anytime"),
-            help="The bound on probabilities.  [clopper_pearson; anytime where sampling stops "
-            "early]",
+            help="The bound on probabilities.  [clopper_pearson; where sampling stops early "
+            "anytime with a sharp last look at --n]",
         ),
     ):
         command = option(command)

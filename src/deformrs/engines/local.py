@@ -17,6 +17,7 @@ from deformrs.protocol import method_for
 from deformrs.runs import Result, Run
 from deformrs.sampling import Watch
 from deformrs.smoothing import SmoothedClassifier
+from deformrs.statistics import is_anytime
 from deformrs.stopping import Stopping
 
 
@@ -71,8 +72,8 @@ def certify_dataset(
     check_whole("n0", n0, least=1)
     check_alpha(alpha)
     check_seed("seed", seed)
-    method = method_for(method, stopping)
-    if method == "anytime":
+    method = method_for(method, stopping, n)
+    if is_anytime(method):
         check_alpha(alpha, below=0.5)
     indices = chosen(len(pictures), skip, max)
     first, _ = picture_of(pictures, indices[0], classifier.num_classes)

@@ -30,7 +30,7 @@ from deformrs.noise import NoiseLaw
 from deformrs.runs.difference import difference
 from deformrs.runs.files import lock, packed_name, stored_bytes, sync_folder, write_atomically
 from deformrs.runs.results import Result, from_record, to_record
-from deformrs.statistics import check_method
+from deformrs.statistics import check_method, is_anytime
 
 CONFIG, CERTIFICATES, TIMES = "config.json", "certificates.jsonl", "times.tsv"
 
@@ -194,14 +194,14 @@ def read_results(
     method = asked["method"] if method is None else method
     check_alpha(alpha)  # here, or every line would be called damaged
     check_method(method)
-    if "stopping" in config and method != "anytime":
+    if "stopping" in config and not is_anytime(method):
         raise InputError(
             "the method",
             repr(method),
             "must be 'anytime' for a run whose sampling stopped by what was seen",
             "leave it out; any other bound would err more often than alpha",
         )
-    if method == "anytime":
+    if is_anytime(method):
         check_alpha(alpha, below=0.5)
     results: list[Result] = []
     seen: set[int] = set()

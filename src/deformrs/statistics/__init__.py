@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import partial
 
 from deformrs.certificate import Bound, Counts
 from deformrs.errors import InputError
@@ -13,6 +15,7 @@ from deformrs.statistics.bounds import (
     clopper_pearson_lower,
     clopper_pearson_upper,
 )
+from deformrs.statistics.capped import capped, capped_lower
 from deformrs.statistics.sequential import anytime, anytime_lower, anytime_upper
 
 METHODS: dict[str, Callable[[Counts, float], Bound]] = {
@@ -20,18 +23,45 @@ METHODS: dict[str, Callable[[Counts, float], Bound]] = {
     "bonferroni": bonferroni,
     "anytime": anytime,
 }
-"""The ways to bound the candidate's probability, by the name a configuration gives them."""
+"""The ways to bound the candidate's probability, by the name a configuration gives them.
+
+One more is "anytime:N", where no more than N samples are drawn: see `capped_lower`.
+"""
+
+
+def capped_method(most: int) -> str:
+    """The name of the bound for at most so many samples.
+
+    >>> capped_method(1000)
+    'anytime:1000'
+    """
+    return f"anytime:{most}"
+
+
+def is_anytime(method: str) -> bool:
+    """Does the bound hold whenever sampling stops?"""
+    return method.partition(":")[0] == "anytime"
 
 
 def check_method(method: object) -> None:
-    """A name of `METHODS`."""
-    if method not in tuple(METHODS):
-        raise InputError("method", repr(method), "must be a known bound", ", ".join(METHODS))
+    """A name of `METHODS`, or "anytime:N"."""
+    if not isinstance(method, str) or _bound_of(method) is None:
+        known = ", ".join(METHODS)
+        raise InputError("method", repr(method), "must be a known bound", f"{known}, anytime:1000")
+
+
+def _bound_of(method: str) -> Callable[[Counts, float], Bound] | None:
+    found = re.fullmatch(r"anytime:([1-9][0-9]{0,15})", method, re.ASCII)
+    if found is not None:
+        return partial(capped, most=int(found[1]))
+    return METHODS.get(method)
 
 
 def bound(counts: Counts, alpha: float, method: str = "clopper_pearson") -> Bound:
     """Guarantee: both sides of the bound hold together with probability at least 1 - alpha."""
     check_method(method)
+    of_counts = _bound_of(method)
+    assert of_counts is not None
     if not (counts.n0 and counts.n):
         raise InputError(
             "the number of samples",
@@ -39,7 +69,7 @@ def bound(counts: Counts, alpha: float, method: str = "clopper_pearson") -> Boun
             "must be at least 1 in both stages",
             "draw samples for each",
         )
-    return METHODS[method](counts, alpha)
+    return of_counts(counts, alpha)
 
 
 __all__ = [
@@ -47,8 +77,11 @@ __all__ = [
     "anytime_lower",
     "anytime_upper",
     "bound",
+    "capped_lower",
+    "capped_method",
     "check_method",
     "clopper_pearson_lower",
     "clopper_pearson_upper",
+    "is_anytime",
     "sign_test",
 ]
