@@ -22,6 +22,7 @@ from deformrs.runs import (
     runs_in,
     unpack_run,
 )
+from deformrs.runs import folder as opening
 from deformrs.runs.files import packed_name
 
 LAW = Uniform(0.5)
@@ -71,10 +72,45 @@ def test_a_packed_run_is_not_written_to(tmp_path: Path) -> None:
 
 def test_packing_that_was_stopped_is_taken_up(tmp_path: Path) -> None:
     folder = written(tmp_path / "run")
-    packed_name(folder / CERTIFICATES).write_bytes(b"half of")
-    results = load_run(folder)
+    lines = (folder / CERTIFICATES).read_bytes()
     pack_run(folder)
-    assert load_run(folder) == results
+    (folder / CERTIFICATES).write_bytes(lines)  # both are there
+    assert len(load_run(folder)) == 40
+    with pytest.raises(InputError, match="is packed"):
+        written(folder, count=50)
+    pack_run(folder)
+    assert not (folder / CERTIFICATES).exists()
+    (folder / CERTIFICATES).write_bytes(lines)
+    unpack_run(folder)
+    assert not packed_name(folder / CERTIFICATES).exists()
+    assert (folder / CERTIFICATES).read_bytes() == lines
+
+
+@pytest.mark.parametrize("kept", [0, 5])
+def test_other_lines_beside_the_packed_ones_are_never_taken_for_them(
+    tmp_path: Path, kept: int
+) -> None:
+    folder = written(tmp_path / "run")
+    lines = (folder / CERTIFICATES).read_bytes().splitlines(keepends=True)
+    pack_run(folder)
+    packed = packed_name(folder / CERTIFICATES).read_bytes()
+    (folder / CERTIFICATES).write_bytes(b"".join(lines[:kept]))
+    for attempt in (load_run, pack_run, unpack_run):
+        with pytest.raises(InputError, match=r"another one than certificates\.jsonl\.xz beside it"):
+            attempt(folder)
+    with pytest.raises(InputError, match="is packed"):
+        Run.open(folder, LAW, 0.001, "clopper_pearson", {"seed": 1})
+    assert packed_name(folder / CERTIFICATES).read_bytes() == packed
+
+
+def test_a_run_that_is_packed_while_it_is_opened_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = written(tmp_path / "run")
+    monkeypatch.setattr(opening, "lock", lambda *_: pack_run(folder))
+    with pytest.raises(InputError, match="is packed"):
+        written(folder, count=50)
+    assert len(load_run(folder)) == 40
 
 
 def test_packed_runs_are_found_side_by_side(tmp_path: Path) -> None:

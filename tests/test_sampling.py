@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -21,6 +23,7 @@ from deformrs import (
     Translation,
     Uniform,
 )
+from deformrs.certificate import Counts
 from deformrs.compiling import Compiled, compiled
 from deformrs.errors import InputError, ModelError, NoMemoryError, ScarcityWarning
 from deformrs.models import SmallCNN
@@ -28,6 +31,7 @@ from deformrs.noise import NoiseLaw
 from deformrs.randomness import BLOCK, Batch, Draws, Span, Stage, raw_batches
 from deformrs.sampling import Sampler
 from deformrs.space import Space
+from deformrs.stopping import Stopping
 from smoothed import IMAGE, Model
 
 CPU = torch.device("cpu")
@@ -40,6 +44,11 @@ def sampler(model: Model | None = None, batch_size: int = 64, how: Compiled = "n
     return Sampler(
         model, Rotation(), Uniform(2.0), 5, padding="zeros", batch_size=batch_size, how=how
     )
+
+
+def five_classes() -> SmoothedClassifier:
+    model = SmallCNN(num_classes=5, width=4, seed=3).eval()
+    return SmoothedClassifier(model, Rotation(), Uniform(2.0), 5, batch_size=64)
 
 
 def draws(spans: list[Span], size: int) -> list[Batch]:
@@ -71,12 +80,30 @@ class TestKeptDraws:
 
         monkeypatch.setattr(Uniform, "raw", counted)
         g = sampler()
+        kept = g.draws(PICTURES, 0, room=10**6)
         for start, stop in ((0, 16), (16, 19), (19, 200), (200, 300), (300, 400)):
             spans = [Span(i, Stage.ESTIMATE, start, stop, picture=i) for i in range(3)]
-            g.count(PICTURES, spans, 1, seed=0)
+            g.count(PICTURES, spans, 1, seed=0, draws=kept)
         assert drawn == [BLOCK] * 6
-        g.count(PICTURES, [Span(0, Stage.ESTIMATE, 300, 400)], 1, seed=1)
-        assert len(drawn) == 7, "another seed is other noise"
+
+    def test_nothing_is_kept_when_a_picture_is_done(self) -> None:
+        g = five_classes()
+        sizes = set()
+        for index in range(3):
+            g.certify(PICTURES[0], n=300, index=index)
+            g.certify(PICTURES[0], n=300, index=index, stopping=Stopping(radii=("10deg",)))
+            sizes.add(len(pickle.dumps(g)))
+        assert len(sizes) == 1
+
+    def test_threads_draw_the_noise_of_one(self) -> None:
+        g = five_classes()
+        asked = [(PICTURES[i % 3], i) for i in range(24)]
+
+        def counts(one: tuple[Tensor, int]) -> Counts:
+            return g.certify(one[0], n=700, index=one[1]).counts
+
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(counts, asked)) == [counts(one) for one in asked]
 
 
 class TestSpans:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from deformrs.certificate import Counts
 from deformrs.errors import InputError
-from deformrs.randomness import Span, Stage
+from deformrs.randomness import ROOM, Span, Stage
 from deformrs.sampling import Sampler, Watch
 from deformrs.statistics import capped_method, check_method
 from deformrs.stopping import Rule, Stopping, looks
@@ -38,10 +38,12 @@ def counts_of(
     counts = np.zeros((2 * k, sampler.num_classes), dtype=np.int64)
     spans = [Span(index, Stage.SELECT, 0, n0, p, p) for p, index in enumerate(indices)]
     active: NDArray[np.intp] = np.arange(k)
+    # Looks lie close together at first, and see the same block of noise again and again.
+    draws = sampler.draws(pictures, seed, room=0 if rule is None else ROOM)
     start = 0
     for end in (n,) if rule is None else looks(n):
         spans += [Span(indices[p], Stage.ESTIMATE, start, end, p, k + p) for p in active.tolist()]
-        counts += sampler.count(pictures, spans, 2 * k, seed=seed, watch=watch)
+        counts += sampler.count(pictures, spans, 2 * k, seed=seed, draws=draws, watch=watch)
         spans, start = [], end
         if rule is None:
             continue

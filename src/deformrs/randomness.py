@@ -18,7 +18,7 @@ BLOCK = 256
 """Samples drawn from one generator. Changing it changes every result."""
 
 ROOM = 2**24
-"""Numbers of blocks that are not used up, kept at most: 64 MiB."""
+"""Numbers that are kept at most of blocks that are not used up: 64 MiB."""
 
 
 class Stage(IntEnum):
@@ -99,16 +99,16 @@ def _start(seed: int, index: int) -> int:
 
 
 class Draws:
-    """Blocks of noise on a device, each from its own seed.
+    """Blocks of noise on a device, each from its own seed. For one thread.
 
-    Of a block that is not used up the draws are kept while there is room: who looks every few
-    samples would otherwise draw it again each time.
+    Of a block that is not used up the draws are kept while there is `room` for so many numbers:
+    who looks every few samples would otherwise draw it again each time.
     """
 
     def __init__(
-        self, law: NoiseLaw, space: Space, device: torch.device, *, seed: int, room: int = ROOM
+        self, law: NoiseLaw, space: Space, device: torch.device, *, seed: int, room: int = 0
     ) -> None:
-        self.law, self.space, self.device, self.seed = law, space, device, seed
+        self.law, self.space, self.seed = law, space, seed
         self._generator = torch.Generator(device)
         self._most = room // (BLOCK * space.dim)
         self._kept: dict[tuple[int, Stage, int], Tensor] = {}
@@ -120,7 +120,7 @@ class Draws:
         if drawn is None:
             self._generator.manual_seed(block_seed(self.seed, index, stage, block))
             drawn = self.law.raw(BLOCK, self.space, self._generator)
-        if again:
+        if again and self._most:
             self._kept[name] = drawn
             if len(self._kept) > self._most:
                 del self._kept[next(iter(self._kept))]  # the one that was asked for longest ago

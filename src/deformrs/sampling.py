@@ -57,7 +57,6 @@ class Sampler:
         self._fitting = batch_size
         self._executed: Execution | None = None
         self._compiled_for: torch.Size | None = None
-        self._draws: Draws | None = None
 
     @torch.inference_mode()
     def count(
@@ -67,19 +66,21 @@ class Sampler:
         rows: int,
         *,
         seed: int,
+        draws: Draws | None = None,
         shift: Tensor | None = None,
         watch: Watch | None = None,
     ) -> NDArray[np.int64]:
         """How often each class is answered, for each row that the spans name: [rows, K].
 
-        pictures: [k, c, h, w]; shift: [1, d], added to all params. The counts stay on the device
-        until the end, and memory does not grow with the number of samples.
+        pictures: [k, c, h, w]; shift: [1, d], added to all params; draws: those of the same seed,
+        if some were kept for this. The counts stay on the device until the end, and memory does not
+        grow with the number of samples.
         """
         device = pictures.device
         # One row more takes what fills up batches.
         counts = torch.zeros((rows + 1) * self.num_classes, dtype=torch.int64, device=device)
         undefined = torch.zeros((), dtype=torch.bool, device=device)
-        for best, answers, own in self._answered(pictures, spans, rows, seed, shift, watch):
+        for best, answers, own in self._answered(pictures, spans, rows, seed, draws, shift, watch):
             undefined |= ~best.isfinite().all()  # the largest of a row with NaN is NaN
             counts.scatter_add_(0, own * self.num_classes + answers, torch.ones_like(answers))
         # The one look at the results: asking after every batch would make the device wait.
@@ -93,10 +94,15 @@ class Sampler:
         found: NDArray[np.int64] = counts.view(rows + 1, self.num_classes)[:rows].cpu().numpy()
         return found
 
+    def draws(self, pictures: Tensor, seed: int, room: int = 0) -> Draws:
+        """The noise for such pictures, to be given to several counts."""
+        space = self.deformation.space(size_of(pictures))
+        return Draws(self.noise, space, pictures.device, seed=seed, room=room)
+
     @torch.inference_mode()
     def answers(self, pictures: Tensor, spans: Iterable[Span], *, seed: int) -> Tensor:
         """What is answered to every sample of the spans, whose row is 0, in their order: [n]."""
-        found = self._answered(pictures, spans, 1, seed, None, None)
+        found = self._answered(pictures, spans, 1, seed)
         return torch.cat([answers[own == 0] for _, answers, own in found])
 
     @torch.inference_mode()
@@ -142,27 +148,19 @@ class Sampler:
         spans: Iterable[Span],
         rows: int,
         seed: int,
-        shift: Tensor | None,
-        watch: Watch | None,
+        draws: Draws | None = None,
+        shift: Tensor | None = None,
+        watch: Watch | None = None,
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """The largest score of every sample, the class that has it, and the row it belongs to."""
         self.warm_up(pictures)
-        draws = self._draws_for(pictures, seed)
+        draws = self.draws(pictures, seed) if draws is None else draws
         for batch in raw_batches(draws, spans, self.batch_size):
             for scores, own in self._scored(batch, pictures, rows, shift):
                 best, answers = scores.max(dim=1)
                 yield best, answers, own
             if watch is not None:
                 watch(len(batch))
-
-    def _draws_for(self, pictures: Tensor, seed: int) -> Draws:
-        """Those of the last time, if they are of the same noise: some may have been kept."""
-        space, device = self.deformation.space(size_of(pictures)), pictures.device
-        last = self._draws
-        if last is None or (last.space, last.device, last.seed) != (space, device, seed):
-            last = Draws(self.noise, space, device, seed=seed)
-            self._draws = last
-        return last
 
     def _scored(
         self, batch: Batch, pictures: Tensor, rows: int, shift: Tensor | None

@@ -13,7 +13,7 @@ import click
 )
 @click.option("--undo", is_flag=True, help="Unpack them, to go on with a run.")
 def pack(folders: tuple[Path, ...], undo: bool) -> None:
-    """Keep runs that are done in a tenth of the space, e.g. under version control.
+    """Keep runs that are done in much less space, e.g. under version control.
 
     Certificates and times are compressed (certificates.jsonl.xz), and read like those of any other
     run. A folder that holds runs, such as runs/sweep, stands for all of them.

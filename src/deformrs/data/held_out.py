@@ -22,10 +22,11 @@ _KEY = "held_out"
 class HeldOut:
     """Which pictures of its training split a training held out: a share of each class, by a seed.
 
-    `sha256` is the digest of that split, so that no other one is taken for it; None: of any.
+    `sha256` is the digest of that split, so that no other one is taken for it; None: of any. Of a
+    folder it covers names and labels.
 
-    Guarantee: a training with this share and this seed has seen none of these pictures, and all
-    others of its split.
+    Guarantee: a training on that split with this share and this seed has seen none of these
+    pictures, and all others.
     """
 
     share: float

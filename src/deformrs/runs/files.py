@@ -41,18 +41,28 @@ def packed_name(path: Path) -> Path:
 
 
 def stored_bytes(path: Path) -> bytes | None:
-    """What a file holds, packed or not; None where there is neither."""
-    if path.exists():
-        return path.read_bytes()
+    """What a file holds, packed or not; None where there is neither.
+
+    Both are there if packing was stopped; they must then hold the same.
+    """
+    plain = path.read_bytes() if path.exists() else None
     packed = packed_name(path)
     if not packed.exists():
-        return None
+        return plain
     try:
-        return lzma.decompress(packed.read_bytes(), format=lzma.FORMAT_XZ)
+        content = lzma.decompress(packed.read_bytes(), format=lzma.FORMAT_XZ)
     except lzma.LZMAError as error:
         raise InputError(
             str(packed), f"damaged ({error})", "must be as deformrs packed it", "restore it"
         ) from None
+    if plain is not None and plain != content:
+        raise InputError(
+            str(path),
+            f"another one than {packed.name} beside it",
+            "must hold the same, or be alone",
+            "keep the one you want, and move the other away",
+        )
+    return content
 
 
 def lock(file: IO[str], path: Path) -> None:

@@ -48,16 +48,11 @@ class Run:
     def __init__(self, folder: Path, asked: Config) -> None:
         self.folder = folder
         path = folder / CERTIFICATES
-        if packed_name(path).exists() and not path.exists():
-            raise InputError(
-                f"the run in {folder}",
-                "packed",
-                "can only be read",
-                f"choose another folder, or unpack it by deformrs pack --undo {folder}",
-            )
+        _check_unpacked(path)  # before a file is made
         self._file = path.open("a")
         try:
             lock(self._file, path)  # before anything is read or written
+            _check_unpacked(path)  # it may have been packed meanwhile
             self.config = _begin(folder, asked)
             _drop_unfinished_line(path)
             sync_folder(folder)
@@ -261,6 +256,19 @@ def _begin(folder: Path, asked: Config) -> Config:
         )
     write_atomically(folder / CONFIG, json.dumps(asked, indent=2) + "\n")
     return asked
+
+
+def _check_unpacked(path: Path) -> None:
+    """Raise where results lie packed: what is written beside them would be another run."""
+    if packed_name(path).exists():
+        if path.exists() and not path.stat().st_size:
+            path.unlink()
+        raise InputError(
+            f"the run in {path.parent}",
+            "packed",
+            "can only be read",
+            f"choose another folder, or unpack it by deformrs pack --undo {path.parent}",
+        )
 
 
 def _check(record: Config, config: Config) -> str:
