@@ -9,8 +9,9 @@ from functools import partial
 
 import torch
 
-from deformrs.benchmarks.networks import CLASSES, new_network, some_pictures
-from deformrs.benchmarks.plan import FAMILIES, Case, Execution, Size
+from deformrs.benchmarks.classifiers import classifier_of
+from deformrs.benchmarks.networks import new_network, some_pictures
+from deformrs.benchmarks.plan import Case, Execution, Size
 from deformrs.benchmarks.quiet import quietly
 from deformrs.benchmarks.samples import N0, samples_of
 from deformrs.benchmarks.subject import Subject
@@ -111,19 +112,9 @@ def _at_side(side: int, size: Size, how: Execution) -> Config:
 
 def _ready(case: Case, how: Execution) -> tuple[SmoothedClassifier, torch.Tensor]:
     """The classifier, compiled if asked, and a picture on the device."""
-    device = torch.device(how.device)
     network = new_network(case.network, case.channels, case.side)
-    deformation, noise = FAMILIES[FAMILY]
-    classifier = SmoothedClassifier(
-        network.loaded(how.precision, device).module,
-        deformation,
-        noise,
-        CLASSES,
-        batch_size=case.batch_size,
-        device=device,
-        compiled=how.compiled,
-    )
-    image = some_pictures(1, case.channels, case.side)[0].to(device)
+    classifier = classifier_of(network, case, FAMILY, how)
+    image = some_pictures(1, case.channels, case.side)[0].to(how.device)
     classifier.warm_up(image)
     return classifier, image
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from deformrs.benchmarks.networks import CLASSES, new_network, some_pictures
-from deformrs.benchmarks.plan import FAMILIES, Case, Execution
+from deformrs.benchmarks.classifiers import classifier_of
+from deformrs.benchmarks.networks import new_network, some_pictures
+from deformrs.benchmarks.plan import Case, Execution
 from deformrs.benchmarks.quiet import quietly
 from deformrs.benchmarks.rows import N0
 from deformrs.benchmarks.timing import medians_in_turns, seconds_of
@@ -45,16 +46,7 @@ def profile_case(case: Case, family: str, how: Execution, most: int = 12) -> Pro
     """Over some batches, warmed up."""
     device = torch.device(how.device)
     network = new_network(case.network, case.channels, case.side)
-    deformation, noise = FAMILIES[family]
-    classifier = SmoothedClassifier(
-        network.loaded(how.precision, device).module,
-        deformation,
-        noise,
-        CLASSES,
-        batch_size=case.batch_size,
-        device=device,
-        compiled=how.compiled,
-    )
+    classifier = classifier_of(network, case, family, how)
     image = some_pictures(1, case.channels, case.side)[0].to(device)
     stages = _stages(classifier, image, how.repeats)
     samples = max(1, min(case.n * case.pictures, BATCHES * case.batch_size))

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from deformrs.benchmarks.classifiers import classifier_of
 from deformrs.benchmarks.naive import NaiveLoop
 from deformrs.benchmarks.networks import CLASSES, Network, some_pictures
-from deformrs.benchmarks.plan import FAMILIES, Case, Execution
+from deformrs.benchmarks.plan import Case, Execution
 from deformrs.benchmarks.quiet import quietly
 from deformrs.benchmarks.timing import peak_bytes, seconds_in_turns, seconds_of
 from deformrs.compiling import Compiled, compiled
@@ -22,7 +23,6 @@ from deformrs.engines.identity import device_name
 from deformrs.errors import ScarcityWarning
 from deformrs.models.classifier import Classifier
 from deformrs.models.extras import first_line
-from deformrs.smoothing import SmoothedClassifier
 
 N0 = 100
 
@@ -105,17 +105,9 @@ def _measure(
     how: Execution,
     device: torch.device,
 ) -> Row:
-    deformation, noise = FAMILIES[family]
-    module = network.loaded(how.precision, device).module
-    classifier = SmoothedClassifier(
-        module,
-        deformation,
-        noise,
-        CLASSES,
-        batch_size=case.batch_size,
-        device=device,
-        compiled=how.compiled,
-    )
+    classifier = classifier_of(network, case, family, how)
+    module = classifier.model
+    assert isinstance(module, Classifier)
     images = [image.to(device) for image in some_pictures(case.pictures, case.channels, case.side)]
     each = -(-2 * case.batch_size // case.pictures)  # about two batches in all
 
@@ -129,7 +121,7 @@ def _measure(
     samples = case.pictures * (case.n + N0)
     batches = -(-samples // case.batch_size)
     bare = bare_forward(module, images, case.batch_size, classifier.sampler.compiled)
-    naive = NaiveLoop(network.built, deformation, noise, CLASSES, device)
+    naive = NaiveLoop(network.built, classifier.deformation, classifier.noise, CLASSES, device)
     image = images[0].cpu()
     bare(1)
     naive.count(image, case.naive_samples // 4)
@@ -156,13 +148,12 @@ def _measure(
 
 
 def bare_forward(
-    module: torch.nn.Module, images: list[Tensor], batch_size: int, how: Compiled
+    module: Classifier, images: list[Tensor], batch_size: int, how: Compiled
 ) -> Callable[[int], None]:
     """Runs the network so many times on one batch that lies ready: normalised, cast, laid out.
 
     Nothing is warped and nothing counted.
     """
-    assert isinstance(module, Classifier)
     network = module.network
     ready = _ready(module, images, batch_size)
     forward = network if how == "no" else compiled(network, how)
