@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from deformrs.certificate import Bound, Certificate, Counts
 from deformrs.noise import Gaussian, Uniform
 from deformrs.rounding import complement_up
-from deformrs.statistics import anytime_lower, anytime_upper, capped_method
+from deformrs.statistics import anytime_lower, anytime_upper, capped_lower, capped_method
 from deformrs.stopping import Rule, Stopping, looks
 from stopping_cases import ANGLE, CASES, PLACE, answers, certificate, rule_of, settled
 
@@ -73,8 +73,8 @@ def test_within_the_tolerance_more_samples_gain_less(
     method = capped_method(n) if last_look else "anytime"
     hits, trials = data.draw(tallies(rule_of(case, 0.01, n)))
     best = hits + n - trials
-    most_likely = best / n if last_look else anytime_lower(best, n, 0.01)
-    top = min(anytime_upper(hits, trials, 0.01), most_likely)
+    hopeful = capped_lower(best, n, 0.01, n) if last_look else anytime_lower(best, n, 0.01)
+    top = min(anytime_upper(hits, trials, 0.01), hopeful)
     bound = Bound(top, complement_up(top))
     most = law.radii(bound, space)[0] if bound.decides else 0.0
     gain = most - certificate(case, hits, trials, 0.01, method).radius

@@ -23,7 +23,7 @@ from deformrs.regions import Patch, Region
 from deformrs.rounding import array_up, complement_up, round_up
 from deformrs.space import Space
 from deformrs.statistics import sequential
-from deformrs.statistics.capped import half, hits_needed
+from deformrs.statistics.capped import half, hits_needed, last_lowers
 from deformrs.statistics.search import last_safe
 from deformrs.units import parse_quantity
 
@@ -193,10 +193,11 @@ class Rule:
         lowers = sequential.anytime_lowers(hits, trials, self._level)
         uppers = sequential.anytime_uppers(hits, trials, self.alpha)
         final = np.full_like(trials, self.n)
+        hopeful = hits + final - trials
         if self.last_look:
-            bests = (hits + final - trials) / final  # which no bound exceeds
+            bests = last_lowers(hopeful, self.n, self.alpha)
         else:
-            bests = sequential.anytime_lowers(hits + final - trials, final, self.alpha)
+            bests = sequential.anytime_lowers(hopeful, final, self.alpha)
         return self._radii(np.minimum(uppers, array_up(bests))) - self._radii(lowers)
 
     def _radii(self, lowers: Floats) -> Floats:

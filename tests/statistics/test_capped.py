@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from deformrs.statistics import (
     clopper_pearson_lower,
     is_anytime,
 )
-from deformrs.statistics.capped import hits_needed
+from deformrs.statistics.capped import hits_needed, last_lowers
 
 
 @settings(deadline=None, derandomize=True, max_examples=200)
@@ -41,6 +42,13 @@ def test_the_last_look_loses_little_against_a_fixed_number() -> None:
     last = capped_lower(92_000, 100_000, 0.001, 100_000)
     early = anytime_lower(92_000, 100_000, 0.001)
     assert fixed - last < 0.15 * (fixed - early)
+
+
+@pytest.mark.parametrize("most", [1, 50, 3000, 100_000])
+def test_arrays_are_those_of_each(most: int) -> None:
+    hits = np.unique(np.linspace(0, most, 60).round().astype(np.int64))
+    each = [capped_lower(int(h), most, 0.01, most) for h in hits]
+    assert last_lowers(hits, most, 0.01) == pytest.approx(each, rel=1e-9, abs=1e-300)
 
 
 @pytest.mark.parametrize("most", [1, 30, 2000, 100_000])

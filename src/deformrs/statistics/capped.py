@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
+from scipy.special import betainc
+
 from deformrs.certificate import Bound, Counts
 from deformrs.checks import check_whole
 from deformrs.rounding import complement_up
 from deformrs.statistics.bounds import clopper_pearson_lower
-from deformrs.statistics.sequential import anytime_lower
+from deformrs.statistics.search import last_safe_each
+from deformrs.statistics.sequential import Floats, Whole, anytime_lower, anytime_lowers
 
 
 def half(alpha: float) -> float:
@@ -35,6 +39,18 @@ def capped_lower(hits: int, trials: int, alpha: float, most: int) -> float:
     if trials != most:
         return at_any_time
     return max(at_any_time, clopper_pearson_lower(hits, trials, half(alpha)))
+
+
+def last_lowers(hits: Whole, most: int, alpha: float) -> Floats:
+    """`capped_lower` at the last look, for arrays, to the same last bits or those beside them."""
+    trials = np.full_like(hits, most)
+    sharp = last_safe_each(
+        lambda p, at: betainc(np.maximum(hits[at], 1), most - hits[at] + 1, p) <= half(alpha),
+        safe=np.zeros(len(hits)),
+        unsafe=np.ones(len(hits)),
+    )
+    sharp = np.where(hits > 0, sharp, 0.0)
+    return np.maximum(sharp, anytime_lowers(hits, trials, half(alpha)))
 
 
 def capped(counts: Counts, alpha: float, most: int) -> Bound:
