@@ -13,6 +13,7 @@ from made_runs import Picture, results, stored
 from deformrs import DCT, Affine, Rotation, Shear, Translation, Uniform, VectorField
 from deformrs.config import Config
 from deformrs.errors import InputError
+from deformrs.report.against.guard import MARKER
 from deformrs.report.against.writing import write_against_paper
 from deformrs.runs import Run, StoredRun, read_run
 from inside import inside, run_inside
@@ -41,7 +42,7 @@ def test_the_command_writes_these_files_and_no_others(
 ) -> None:
     turns(tmp_path), turns(tmp_path, "cifar10")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "README.md").write_text("an older page")
+    (tmp_path / "README.md").write_bytes(MARKER.encode() + b"\r\n\r\nan older page")
     said = run_inside("report", "mnist", "cifar10", "--paper", "--out", ".", "--note", "How: a*b")
     names = {
         "README.md",
@@ -54,7 +55,7 @@ def test_the_command_writes_these_files_and_no_others(
     there = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()}
     assert {name for name in there if "turn" not in name} == names
     page = (tmp_path / "README.md").read_text()
-    assert page.startswith("# Our results beside the paper's\n")
+    assert page.startswith(f"{MARKER}\n\n# Our results beside the paper's\n")
     assert "How: a\\*b" in page
     assert "](figures/cifar10-rotation.svg)" in page
     figure = (tmp_path / "figures/mnist-rotation.svg").read_text()
@@ -65,11 +66,11 @@ def test_the_command_writes_these_files_and_no_others(
 def test_another_alpha_changes_the_cells(tmp_path: Path) -> None:
     turns(tmp_path)
     folder = str(tmp_path / "mnist")
-    for name, alpha in (("a", "0.001"), ("b", "0.01")):
+    for name, alpha in (("a", "0.001"), ("b", "0.0001")):
         run_inside("report", folder, "--paper", "--alpha", alpha, "--out", str(tmp_path / name))
-    strict, loose = (rows(tmp_path / name / "summary.csv") for name in ("a", "b"))
-    assert {row["alpha"] for row in loose.values()} == {"0.01"}
-    assert strict.keys() == loose.keys()
+    usual, strict = (rows(tmp_path / name / "summary.csv") for name in ("a", "b"))
+    assert {row["alpha"] for row in strict.values()} == {"0.0001"}
+    assert usual.keys() == strict.keys()
 
 
 @pytest.mark.parametrize("option", ["--radii=10deg", "--region=rotation<=5deg", "--export=x.tsv"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,7 +68,7 @@ def report(
     Examples:
       deformrs report runs/quickstart --radii 10deg,30deg
       deformrs report runs/quickstart --alpha 0.0001 --out runs/strict
-      deformrs report mnist cifar10 --paper --out .
+      deformrs report results/mnist results/cifar10 --paper --out results
     """
     from rich.console import Console
 
@@ -77,9 +78,9 @@ def report(
     from deformrs.report.against.writing import write_against_paper
     from deformrs.report.export import export_tsv
     from deformrs.report.writing import write_report
-    from deformrs.runs import read_run, read_times, runs_in, write_atomically
+    from deformrs.runs import read_run, read_times, write_atomically
 
-    runs = [run for folder in folders for run in runs_in(folder)]
+    runs = [run for folder in folders for run in _runs_of(folder)]
     if export is not None and len(runs) != 1:
         raise InputError("--export", f"asked for {len(runs)} runs", "writes one run", "name one")
     check_writable("--export", export)
@@ -120,6 +121,25 @@ def report(
         write_atomically(export, export_tsv(stored[0].results, read_times(runs[0])))
         files["log"] = export
     _show(files)
+
+
+def _runs_of(folder: Path) -> list[Path]:
+    """Its runs; where they lie a level deeper, an error that names the folders to give."""
+    from deformrs.errors import InputError
+    from deformrs.runs import runs_in
+    from deformrs.runs.folder import CONFIG
+
+    found = runs_in(folder)
+    if found == [folder] and folder.is_dir() and not (folder / CONFIG).exists():
+        below = [place for place in sorted(folder.iterdir()) if runs_in(place) != [place]]
+        if below:
+            raise InputError(
+                str(folder),
+                "a folder of folders with runs",
+                "must be a run or hold runs",
+                f"give {shlex.join(map(str, below))}",
+            )
+    return found
 
 
 def _one_by_one(

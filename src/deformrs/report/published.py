@@ -32,7 +32,9 @@ METHOD = "DeformRS"
 ABLATION, HEADLINE = "ablation", "headline"
 SIZES: dict[str, Size] = {"mnist": (28, 28), "cifar10": (32, 32), "imagenet": (224, 224)}
 TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "imagenet": "ImageNet"}
-_PROTOCOL = "with n0 = 100, n = 100,000 and alpha = 0.001"
+ALPHA = 0.001
+"""At which all its certificates are."""
+_PROTOCOL = f"with n0 = 100, n = 100,000 and alpha = {ALPHA}"
 SETTINGS = {
     "mnist": f"a ResNet-18 trained for each noise scale, {_PROTOCOL}; its figures are multiples "
     "of 0.01 %, as 10,000 test pictures give",

@@ -34,8 +34,8 @@ def agreements(board: Board) -> list[Agreement]:
             other
             for other in board.readings
             if few.family is not None
-            and (other.dataset, other.family, other.classifier)
-            == (few.dataset, few.family, few.classifier)
+            and (other.dataset, other.family, other.classifier, other.alpha)
+            == (few.dataset, few.family, few.classifier, few.alpha)
             and other.total > few.total
         ]
         if twins:
@@ -58,7 +58,7 @@ def agreement_table(board: Board) -> Table | None:
         rows=tuple(_row(board, agreement) for agreement in found),
         notes=(
             "A question is one picture at one of the paper's radii. Both runs are of the same "
-            "model, deformation and noise, and only pictures that both have are counted.",
+            "model, deformation, noise and alpha, and only pictures that both have are counted.",
         ),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,10 +16,10 @@ from deformrs.report.against.cells import (
     published_composition,
 )
 from deformrs.report.against.compositions import COMPOSITIONS
+from deformrs.report.against.names import short_names
 from deformrs.report.against.reading import FAMILIES, Reading
 from deformrs.report.groups import Group
-from deformrs.report.layout import one_line
-from deformrs.report.published import SIZES, Paper, paper_for
+from deformrs.report.published import ALPHA, SIZES, Paper, paper_for
 from deformrs.space import Block
 
 _LOW_DIMENSIONAL = FAMILIES[:4]
@@ -67,9 +66,10 @@ class Board:
         for dataset in self.datasets:
             for family in FAMILIES:
                 some = tuple(r for r in self.readings if (r.dataset, r.family) == (dataset, family))
-                if some and some[0].paper is not None and some[0].block is not None:
-                    paper, block = some[0].paper, some[0].block
-                    cells = tuple(family_cells(counted(some), paper, block))
+                chosen = counted(some)
+                if chosen and chosen[0].paper is not None and chosen[0].block is not None:
+                    paper, block = chosen[0].paper, chosen[0].block
+                    cells = tuple(family_cells(chosen, paper, block))
                     found.append(Chapter(dataset, family, paper, block, some, cells))
         return tuple(found)
 
@@ -116,15 +116,15 @@ class Board:
                 chosen |= {reading.folder for reading in counted(asked)}
         return [(r, self._why(r)) for r in self.readings if r.folder not in chosen]
 
-    def _peers(self, reading: Reading) -> list[Reading]:
-        """Runs of the same kind, itself among them."""
-        kind = (reading.dataset, reading.family, reading.route)
-        return [r for r in self.readings if (r.dataset, r.family, r.route) == kind]
-
     def _why(self, reading: Reading) -> str:
-        if max(peer.total for peer in self._peers(reading)) > reading.total:
-            return f"{reading.total:,} pictures, fewer than other runs of its kind"
-        return reading.unpublished
+        if reading.alpha > ALPHA:
+            return f"alpha {reading.alpha!r}, the paper's is {ALPHA!r}"
+        published = (
+            c.name for c in COMPOSITIONS if published_composition(reading.dataset, c) is not None
+        )
+        if reading.family is None and reading.compositions.keys().isdisjoint(published):
+            return reading.unpublished
+        return f"{reading.total:,} pictures, fewer than other runs of its kind"
 
     @property
     def missing(self) -> list[tuple[str, str]]:
@@ -154,12 +154,7 @@ def make_board(readings: Sequence[Reading]) -> Board:
                 "must be different ones",
                 "give each once",
             )
-    # A name is the way from the folder that holds all of them.
-    above = os.path.commonpath([place.parent for place in places])
-    names = {
-        reading.folder: one_line(place.relative_to(above).as_posix())
-        for reading, place in zip(readings, places, strict=True)
-    }
+    names = dict(zip((r.folder for r in readings), short_names(places), strict=True))
     order = {name: place for place, name in enumerate((*FAMILIES, None))}
     ordered = sorted(
         readings,

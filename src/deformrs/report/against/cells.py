@@ -10,7 +10,7 @@ from typing import Literal
 from deformrs.report.against.compositions import COMPOSITIONS, ROUTES, Composition
 from deformrs.report.against.reading import Reading
 from deformrs.report.people import decimals_of
-from deformrs.report.published import METHOD, Number, Paper, paper_for
+from deformrs.report.published import ALPHA, METHOD, Number, Paper, paper_for
 from deformrs.rounding import format_down
 from deformrs.space import Block
 
@@ -59,9 +59,9 @@ class Compared:
 
 
 def counted(readings: Iterable[Reading]) -> tuple[Reading, ...]:
-    """The runs that cells are chosen from: over as many pictures as any of them, or it were easy
-    to be the best."""
-    every = tuple(readings)
+    """The runs that cells are chosen from: at the paper's alpha or a stricter one, and over as many
+    pictures as any of them, or it were easy to be the best."""
+    every = tuple(reading for reading in readings if reading.alpha <= ALPHA)
     most = max((reading.total for reading in every), default=0)
     return tuple(reading for reading in every if reading.total == most)
 
@@ -128,13 +128,12 @@ def composition_cells(dataset: str, readings: Sequence[Reading]) -> list[Compare
             continue
         routes = []
         for route in ROUTES:
-            asked = [r for r in readings if r.route == route and composition.name in r.compositions]
+            asked = counted(
+                r for r in readings if r.route == route and composition.name in r.compositions
+            )
             if not asked:
                 continue
-            run = max(
-                counted(asked),
-                key=lambda reading: _covered(reading, composition),
-            )
+            run = max(asked, key=lambda reading: _covered(reading, composition))
             name = f"{composition.name}, {route}"
             routes.append(_composed("route", name, composition, number, run))
         if routes:

@@ -21,8 +21,8 @@ _SHIFT = "shift<=0.3162277661"
 class Composition:
     """A published set of transformations. `published` is what published.csv calls it.
 
-    `orders` are texts of regions, each for compositions that the picture undergoes in its order;
-    the first stands for all.
+    `orders` are texts of regions that have the same maps, each for compositions that the picture
+    undergoes in its order; the first stands for all.
     """
 
     name: str
@@ -49,11 +49,12 @@ class Composition:
 
 
 COMPOSITIONS = (
-    # The paper's map is R(theta) times the shear; its words name the shear first.
+    # The paper's map is R(theta) times the shear: the picture is turned first. The other order
+    # has other maps.
     Composition(
         "rotation+shear",
         "rotations up to 2° with shears from 0 to 2 %",
-        ("rotation<=2deg, shear=0%..2%", "shear=0%..2%, rotation<=2deg"),
+        ("rotation<=2deg, shear=0%..2%",),
     ),
     # The paper's map is p -> alpha R(theta) p + t. These orders give the same set of maps: a turn
     # changes no length of a shift, but a zoom that comes before the shift would.

@@ -80,7 +80,8 @@ def _training(folder: Path) -> tuple[int | None, float | None]:
     if path is None:
         return None, None
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # What comes after the last line break is a line that a training is about to finish.
+        lines = path.read_bytes().rpartition(b"\n")[0].decode("utf-8").splitlines()
         seconds = [json.loads(line)["seconds"] for line in lines if line.strip()]
         if not all(is_real(value) and value >= 0 for value in seconds):
             raise ValueError("seconds must be numbers")

@@ -32,7 +32,7 @@ def draw_chapter(board: Board, chapter: Chapter, title: str, path: Path) -> None
         if reading.curve is not None:
             curve = reading.curve
             shares = [count / curve.total for count in curve.counts]
-            label = f"{board.name(reading).rpartition('/')[2]}: {reading.noise}"
+            label = f"{board.name(reading)}: {reading.noise}"
             _stairs(axes, curve.ends, shares, label, COLOURS[place % len(COLOURS)], width=0.8)
     points = [n for radius in chapter.paper.table_radii if (n := chapter.paper.best(radius))]
     axes.plot(

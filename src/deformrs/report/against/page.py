@@ -5,6 +5,7 @@ from __future__ import annotations
 from deformrs.report.against.agreement import agreement_table
 from deformrs.report.against.board import Board, Chapter
 from deformrs.report.against.cells import Compared, Kind
+from deformrs.report.against.guard import MARKER
 from deformrs.report.against.runs_table import runs_table
 from deformrs.report.against.tables import (
     compositions_table,
@@ -13,7 +14,7 @@ from deformrs.report.against.tables import (
     shown_radius,
 )
 from deformrs.report.layout import Table, escape_markdown, to_markdown
-from deformrs.report.published import SETTINGS, TITLES
+from deformrs.report.published import ALPHA, SETTINGS, TITLES
 
 FIGURES = "figures"
 _KINDS: dict[Kind, tuple[str, str]] = {
@@ -26,9 +27,9 @@ _INTRODUCTION = (
     "Certified accuracy of our runs beside the paper's tables: the share of test pictures whose "
     "answer is right and provably stays so under every deformation of at most that size.",
     "Ours is at each radius the best of the runs of that family over the largest number of "
-    "pictures, the paper's the best of its noise scales; both are thus chosen with the test "
-    "pictures, as the literature does. Numbers of the paper that cannot be right are passed over "
-    "where it has another.",
+    f"pictures, at an alpha of at most the paper's {ALPHA}; the paper's is the best of its noise "
+    "scales. Both are thus chosen with the test pictures, as the literature does. Numbers of the "
+    "paper that cannot be right are passed over where it has another.",
     "Every figure of ours is computed from the counts stored with the runs and rounded down, a "
     "difference (in percentage points, or in the unit of the radius) likewise. "
     "`deformrs report RUNS --paper` writes this page, `summary.csv` and the figures anew.",
@@ -44,7 +45,7 @@ _SETTLED = (
 
 def to_page(board: Board, title: str, note: str) -> str:
     """All cells in tables, first of all how many of them reach the paper."""
-    lines = [f"# {escape_markdown(title)}", "", " ".join(_INTRODUCTION)]
+    lines = [MARKER, "", f"# {escape_markdown(title)}", "", " ".join(_INTRODUCTION)]
     lines += ["", escape_markdown(note)] if note else []
     lines += ["", *_summary(board), "", _AVERAGES + (_SETTLED if board.settled_only else "") + "."]
     for dataset in board.datasets:
@@ -86,13 +87,23 @@ def _summary(board: Board) -> list[str]:
         own = [cell for cell in cells if cell.kind == kind]
         if own:
             reached = sum(cell.reached for cell in own)
-            parts.append(f"{reached} of {len(own)} {one if len(own) == 1 else several}")
-    reach = f"At least the paper's: {', '.join(parts) or 'nothing is compared'}."
+            nothing = sum(cell.ours == cell.theirs == 0 for cell in own)
+            parts.append(
+                f"{reached} of {len(own)} {one if len(own) == 1 else several}"
+                + (f" ({nothing} of them 0 against 0)" if nothing else "")
+            )
+    said = [f"At least the paper's: {', '.join(parts) or 'nothing is compared'}."]
     below = [cell for cell in cells if not cell.reached]
-    if not below:
-        return [f"**{reach} None is below it.**" if cells else f"**{reach}**"]
+    if below:
+        said.append(f"Below it: {len(below)}.")
+    elif cells and not board.missing:
+        said.append("None is below it.")
+    if board.missing:
+        one, several = "table of the paper has", "tables of the paper have"
+        tables = f"{len(board.missing)} {one if len(board.missing) == 1 else several}"
+        said.append(f"{tables} no run to compare (low-dimensional ones, MNIST and CIFAR-10).")
     listed = [f"- {escape_markdown(_spoken(board, cell))}" for cell in below]
-    return [f"**{reach} Below it: {len(below)}.**", "", *listed]
+    return [f"**{' '.join(said)}**", *(["", *listed] if listed else [])]
 
 
 def _spoken(board: Board, cell: Compared) -> str:

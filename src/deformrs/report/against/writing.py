@@ -10,6 +10,7 @@ from deformrs.errors import InputError
 from deformrs.report.against.board import Board, make_board
 from deformrs.report.against.cells import Compared
 from deformrs.report.against.figure import draw_chapter
+from deformrs.report.against.guard import MARKER, check_replaceable
 from deformrs.report.against.page import FIGURES, figure_name, heading, to_page
 from deformrs.report.against.reading import read
 from deformrs.report.csvs import to_csv
@@ -35,11 +36,14 @@ def write_against_paper(
 
     Runs are taken one after another, so that an iterator of many needs the memory of one. Each is
     on test pictures that the paper has numbers for, and any order of them gives the same files.
+    Files of those two names that this function did not write are an error, before a run is taken.
 
     Guarantee: no count, share, curve or radius of ours is above that of the results.
     """
     if out.exists() and not out.is_dir():  # before the runs are counted, which takes its time
         raise InputError("the folder for the page", out, "must not be a file", "choose another")
+    check_replaceable(out / PAGE, MARKER)
+    check_replaceable(out / SUMMARY, ",".join(COLUMNS))
     board = make_board([read(run) for run in runs])
     (out / FIGURES).mkdir(parents=True, exist_ok=True)
     figures = {}
