@@ -36,6 +36,21 @@ def test_the_samples_are_the_first_of_the_fixed_protocol() -> None:
         assert plain == g.certify(image, n=plain.counts.n, index=index, method="anytime")
 
 
+def test_the_rule_is_that_of_the_bound() -> None:
+    """Both on one classifier: a rule that stopped by another level would lose certificates."""
+    g = smoothed()
+    space = g.deformation.space((12, 12))
+    found = {}
+    for method, last_look in (("anytime:400", True), ("anytime", False)):
+        got = g.certify_all(PICTURES, n=400, indices=range(9), stopping=TEN, method=method)
+        rule = TEN.rule(g.noise, space, 1e-3, 400, last_look=last_look)
+        stacked = torch.stack(PICTURES)
+        expected = counts_of(g.sampler, stacked, range(9), 400, 100, seed=0, rule=rule)
+        found[method] = [c.counts for c in got]
+        assert found[method] == expected
+    assert found["anytime"] != found["anytime:400"]
+
+
 @pytest.mark.parametrize("batch_size", [7, 1000])
 def test_pictures_that_share_batches_are_those_of_each_alone(batch_size: int) -> None:
     alone = [

@@ -66,6 +66,7 @@ def method_for(method: str | None, stopping: Stopping | None, n: int) -> str:
             "stopping", repr(stopping), "must be a Stopping", "e.g. Stopping(radii=('10deg',))"
         )
     capped = capped_method(n)
+    check_method(capped)
     if method is None:
         return "clopper_pearson" if stopping is None else capped
     check_method(method)

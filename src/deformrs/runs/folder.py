@@ -189,11 +189,12 @@ def read_results(
     method = asked["method"] if method is None else method
     check_alpha(alpha)  # here, or every line would be called damaged
     check_method(method)
-    if "stopping" in config and not is_anytime(method):
+    if "stopping" in config and method not in ("anytime", asked["method"]):
         raise InputError(
             "the method",
             repr(method),
-            "must be 'anytime' for a run whose sampling stopped by what was seen",
+            f"must be {asked['method']!r} or 'anytime' for a run whose sampling stopped by what "
+            "was seen",
             "leave it out; any other bound would err more often than alpha",
         )
     if is_anytime(method):

@@ -21,7 +21,7 @@ from deformrs.statistics.sequential import Floats, Whole, anytime_lower, anytime
 
 
 def half(alpha: float) -> float:
-    """What each of the two bounds may err. Exact, so that both together err at most alpha."""
+    """What each of the two bounds may err: both together at most alpha."""
     return alpha / 2
 
 
@@ -42,7 +42,7 @@ def capped_lower(hits: int, trials: int, alpha: float, most: int) -> float:
 
 
 def last_lowers(hits: Whole, most: int, alpha: float) -> Floats:
-    """`capped_lower` at the last look, for arrays, to the same last bits or those beside them."""
+    """`capped_lower` at the last look, for arrays, without its last safety margin."""
     trials = np.full_like(hits, most)
     sharp = last_safe_each(
         lambda p, at: betainc(np.maximum(hits[at], 1), most - hits[at] + 1, p) <= half(alpha),
