@@ -19,7 +19,7 @@ from deformrs.preparation import Preparation
 
 VERBS = list(commands.commands)
 NEEDS_A_NETWORK = "timm:resnet18"  # its weights are downloaded
-ELSEWHERE = {NEEDS_A_NETWORK, "cifar10", "photos/"}
+ELSEWHERE = {NEEDS_A_NETWORK, "cifar10", "results/cifar10", "photos/"}
 SHORTER = {"quickstart": ["--epochs", "2"], "train": ["--epochs", "2"]}
 
 
