@@ -43,15 +43,18 @@ def compiled(function: Callable[P, R], how: Compiled) -> Callable[P, R]:
     together: Callable[P, R] = torch.compile(copy, dynamic=False, mode=_MODES[how])
 
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        with _fastest_convolutions():
+        with fastest_convolutions():
             return together(*args, **kwargs)
 
     return run
 
 
 @contextmanager
-def _fastest_convolutions() -> Iterator[None]:
-    """cuDNN measures instead of guessing; what was set before is set again."""
+def fastest_convolutions() -> Iterator[None]:
+    """cuDNN measures instead of guessing, which pays where all batches are of one size.
+
+    What was set before is set again.
+    """
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     try:

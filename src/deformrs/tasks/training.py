@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from pathlib import Path
 
 import torch
 from rich.console import Console
 
+from deformrs.compiling import fastest_convolutions
 from deformrs.models import BuiltModel, save_model
 from deformrs.models.classifier import Classifier
 from deformrs.models.weights import fit_state
@@ -43,7 +43,7 @@ def train_run(
     """
     device = chosen_device(training.device)
     opening = open_processes(device, training.devices, training.nodes, training.strategy)
-    with opening as processes, _tuned():
+    with opening as processes, fastest_convolutions():
         if processes.rank:
             console = Console(quiet=True)
             processes.wait()  # until what is downloaded is there
@@ -121,17 +121,6 @@ def _classifier(built: BuiltModel, device: torch.device) -> Classifier:
     if built.channels_last:
         classifier.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return classifier
-
-
-@contextmanager
-def _tuned() -> Iterator[None]:
-    """Let cuDNN look for its fastest kernels: all batches are of one size."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
 
 
 def _source(
