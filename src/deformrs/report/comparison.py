@@ -8,7 +8,7 @@ from deformrs.noise.scaled import ScaledLaw
 from deformrs.report.groups import Group, Member
 from deformrs.report.layout import Cell, Table
 from deformrs.report.people import shown_down
-from deformrs.report.published import SETTINGS, SIZES, Number, Paper
+from deformrs.report.published import SETTINGS, SIZES, Number, Paper, explained
 from deformrs.report.section import Entry, Section
 from deformrs.report.words import share
 from deformrs.rounding import format_down
@@ -55,7 +55,7 @@ def best_table(section: Section) -> Table | None:
         align="lrrrl",
         columns=("radius", ours, "paper, best scale", "difference", "other methods"),
         rows=tuple(rows),
-        notes=(*_settings(section.group, paper), *_explained(used)),
+        notes=(*_settings(section.group, paper), *explained(used)),
     )
 
 
@@ -86,7 +86,7 @@ def same_scale_table(section: Section) -> Table | None:
         align="llrrr",
         columns=("run", "radius", "ours", "paper, same scale", "difference"),
         rows=tuple(rows),
-        notes=(*([] if best_table(section) else _settings(group, paper)), *_explained(used)),
+        notes=(*([] if best_table(section) else _settings(group, paper)), *explained(used)),
     )
 
 
@@ -141,19 +141,3 @@ def _settings(group: Group, paper: Paper) -> list[str]:
             "the same length on both."
         )
     return notes
-
-
-def _explained(numbers: list[Number]) -> list[str]:
-    """One note for each thing to know about numbers, with the numbers it speaks of."""
-    notes: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
-    for number in numbers:
-        about = ("†", number.misprint) if number.misprint else ("Note:", number.note)
-        if about[1]:
-            of = number.method + (f" at scale {number.scale_shown}" if number.scale_shown else "")
-            value = number.value if number.average is None else "the average radius"
-            notes.setdefault(about, {}).setdefault(of, {})[value] = None
-    explained = []
-    for (sign, why), rows in notes.items():
-        listed = "; ".join(f"{of}: {', '.join(values)}" for of, values in rows.items())
-        explained.append(f"{sign} {listed}: {why}.")
-    return explained

@@ -38,7 +38,7 @@ def draw_curve(results: Sequence[Result], path: Path) -> None:
     axes.step([0, *radii], [*shares, 0], where="post", color=COLOURS[0], linewidth=2)
     axes.fill_between([0, *radii], [*shares, 0], step="post", color=COLOURS[0], alpha=0.12)
     axes.set_title(f"{len(results)} pictures, {first.law.describe(space)}, alpha = {first.alpha}")
-    _dress(axes, f"{block.family.replace('_', ' ')} radius ({block.unit.words})")
+    dress(axes, f"{block.family.replace('_', ' ')} radius ({block.unit.words})")
     save_figure(figure, path, dpi=150)
 
 
@@ -65,7 +65,7 @@ def draw_curves(section: Section, block: Block, path: Path) -> None:
         shares = [y / 100 for y in ys]
         axes.plot(xs, shares, "D:", color="0.3", markersize=5, label="paper, best scale")
     axes.set_title(section.group.title, parse_math=False)
-    _dress(axes, axis_words(section.group, block))
+    dress(axes, axis_words(section.group, block))
     axes.set_xlim(0, largest)
     legend = axes.legend(fontsize=8, loc="lower left")
     for text in legend.get_texts():
@@ -98,7 +98,8 @@ def _stairs(
     )
 
 
-def _dress(axes: Axes, radius: str) -> None:
+def dress(axes: Axes, radius: str) -> None:
+    """Certified accuracy against a radius of that kind."""
     axes.set_xlabel(radius)
     axes.set_ylabel("certified accuracy")
     axes.set_ylim(0, 1.02)

@@ -14,12 +14,10 @@ from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError
 from deformrs.report.layout import one_line
 from deformrs.report.people import noise_words
-from deformrs.report.published import Paper, paper_for
+from deformrs.report.published import TITLES, Paper, paper_for
 from deformrs.runs import Result, StoredRun
 from deformrs.space import Block
 from deformrs.units import Size
-
-_SETS = {"mnist": "MNIST", "cifar10": "CIFAR-10", "imagenet": "ImageNet"}
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ class Group:
     def title(self) -> str:
         family = self.family[0].upper() + self.family[1:]
         family += " (l1 norm)" if self.norm == 1 else ""
-        return family if self.data is None else f"{family} on {_SETS.get(self.data, self.data)}"
+        return family if self.data is None else f"{family} on {TITLES.get(self.data, self.data)}"
 
     @cached_property
     def paper(self) -> Paper | None:

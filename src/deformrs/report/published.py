@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -182,6 +183,22 @@ def paper_for(dataset: str | None, deformation: dict[str, object]) -> Paper | No
         return None
     numbers = _published().get((str(dataset), name))
     return None if numbers is None else Paper(str(dataset), name, tuple(numbers))
+
+
+def explained(numbers: Iterable[Number]) -> list[str]:
+    """One line for each thing to know of published numbers, with the numbers it speaks of."""
+    about: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
+    for number in numbers:
+        sign, why = ("†", number.misprint) if number.misprint else ("Note:", number.note)
+        if why:
+            of = number.method + (f" at scale {number.scale_shown}" if number.scale_shown else "")
+            value = "the average radius" if number.average is not None else number.value
+            about.setdefault((sign, why), {}).setdefault(of, {})[value] = None
+    lines = []
+    for (sign, why), rows in about.items():
+        listed = "; ".join(f"{of}: {', '.join(values)}" for of, values in rows.items())
+        lines.append(f"{sign} {listed}: {why}.")
+    return lines
 
 
 @cache

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
 from deformrs.report.against.board import Board, Chapter
-from deformrs.report.curve import COLOURS
+from deformrs.report.curve import COLOURS, dress
 from deformrs.report.figures import save_figure
 from deformrs.report.people import float_down
 from deformrs.report.steps import envelope
@@ -46,7 +45,9 @@ def draw_chapter(board: Board, chapter: Chapter, title: str, path: Path) -> None
         clip_on=False,
         zorder=5,
     )
-    _dress(axes, chapter, title)
+    norm = ", l2 norm" if chapter.block.dim > 1 else ""
+    axes.set_title(title, parse_math=False)
+    dress(axes, f"radius ({chapter.block.unit.words}{norm})")
     ends = [float(curve.ends[-1]) for curve in curves if curve.ends]
     axes.set_xlim(0, max([*ends, *(float(n.radius or 0) for n in points)], default=1.0) or 1.0)
     _legend(axes)
@@ -74,17 +75,6 @@ def _stairs(
         label=f"\u200b{label}" if label.startswith("_") else label,
         zorder=3 if width > 1 else 4,
     )
-
-
-def _dress(axes: Axes, chapter: Chapter, title: str) -> None:
-    norm = ", l2 norm" if chapter.block.dim > 1 else ""
-    axes.set_title(title, parse_math=False)
-    axes.set_xlabel(f"radius ({chapter.block.unit.words}{norm})")
-    axes.set_ylabel("certified accuracy")
-    axes.set_ylim(0, 1.02)
-    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _legend(axes: Axes) -> None:

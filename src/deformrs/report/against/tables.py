@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from fractions import Fraction
 
 from deformrs.report.against.board import Board, Chapter, paper_on
@@ -11,7 +10,7 @@ from deformrs.report.against.compositions import COMPOSITIONS
 from deformrs.report.against.reading import FAMILIES
 from deformrs.report.layout import Cell, Table
 from deformrs.report.people import noun, shown_down
-from deformrs.report.published import HEADLINE, METHOD, SIZES, Number, Paper
+from deformrs.report.published import HEADLINE, METHOD, SIZES, Number, Paper, explained
 from deformrs.rounding import percent_down
 
 BELOW = "below the paper"
@@ -98,22 +97,6 @@ def ours(cell: Compared) -> Cell:
 def difference(cell: Compared) -> Cell:
     """With a word where the paper is not reached."""
     return Cell(cell.difference, "" if cell.reached else BELOW)
-
-
-def explained(numbers: Iterable[Number]) -> list[str]:
-    """One line for each thing to know of published numbers, with the numbers it speaks of."""
-    about: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
-    for number in numbers:
-        sign, why = ("†", number.misprint) if number.misprint else ("Note:", number.note)
-        if why:
-            of = number.method + (f" at scale {number.scale_shown}" if number.scale_shown else "")
-            value = "the average radius" if number.average is not None else number.value
-            about.setdefault((sign, why), {}).setdefault(of, {})[value] = None
-    lines = []
-    for (sign, why), rows in about.items():
-        listed = "; ".join(f"{of}: {', '.join(values)}" for of, values in rows.items())
-        lines.append(f"{sign} {listed}: {why}.")
-    return lines
 
 
 def shown_radius(cell: Compared, chapter: Chapter) -> str:
