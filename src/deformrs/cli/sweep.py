@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deformrs.tasks.sweep_values import Values
     from deformrs.tasks.training_options import StartOptions, TrainingOptions
 
-_BESIDE_A_FILE = ("file", "out", "listing", "report", "device", "data_root")
+_BESIDE_A_FILE = ("file", "out", "only", "listing", "report", "device", "data_root")
 """What differs from one machine or one call to another; a file says the rest."""
 
 
@@ -49,6 +49,7 @@ _BESIDE_A_FILE = ("file", "out", "listing", "report", "device", "data_root")
     type=click.Path(path_type=Path),
     help="The folder of the runs' folders.  [runs/sweep, or as the file says]",
 )
+@click.option("--only", help="The names of some runs, with commas; the others are left alone.")
 @click.option("--list", "listing", is_flag=True, help="Say how far each run is, and stop.")
 @click.option("--report", is_flag=True, help="Also write the report of all runs.")
 def sweep(
@@ -72,6 +73,7 @@ def sweep(
     adaptive: str | None,
     fixed: bool,
     out: Path | None,
+    only: str | None,
     listing: bool,
     report: bool,
 ) -> None:
@@ -110,9 +112,9 @@ def sweep(
     else:
         asked = _from_options(out, train, certify, deformations, noises)
     if listing:
-        _list(asked)
+        _list(asked, split_list(only))
     else:
-        _run(asked, report=report)
+        _run(asked, split_list(only), report=report)
 
 
 def _from_options(
@@ -151,11 +153,11 @@ def _from_file(file: Path, out: Path | None, options: Values) -> SweepAsked:
     )
 
 
-def _list(asked: SweepAsked) -> None:
-    from deformrs.tasks.sweep_plan import plan_sweep
+def _list(asked: SweepAsked, only: tuple[str, ...]) -> None:
+    from deformrs.tasks.sweep_plan import chosen_runs, plan_sweep
     from deformrs.tasks.sweep_state import state_of
 
-    planned = plan_sweep(asked)
+    planned = chosen_runs(plan_sweep(asked), only)
     width = max(len(run.name) for run in planned.runs)
     click.echo(f"{len(planned.runs)} runs in {planned.out}")
     for run in planned.runs:
@@ -166,15 +168,15 @@ def _list(asked: SweepAsked) -> None:
         click.echo(f"  {run.name:<{width}}  {words}")
 
 
-def _run(asked: SweepAsked, *, report: bool) -> None:
+def _run(asked: SweepAsked, only: tuple[str, ...], *, report: bool) -> None:
     from rich.console import Console
 
     from deformrs.tasks.sweep_names import REPORT
-    from deformrs.tasks.sweep_plan import plan_sweep
+    from deformrs.tasks.sweep_plan import chosen_runs, plan_sweep
     from deformrs.tasks.sweep_table import table
     from deformrs.tasks.sweeping import report_runs, run_sweep
 
-    planned = plan_sweep(asked)
+    planned = chosen_runs(plan_sweep(asked), only)
     outcome = run_sweep(planned, Console(highlight=False))
     if outcome.done:
         questions = [question for run in outcome.done for question in run.questions]

@@ -17,6 +17,9 @@
     noise = "gaussian:0.4"
     train = { consistency = 10 }          # for these runs only
     certify = { n = 10000 }
+    [[runs]]
+    network = "shift"                     # that of a run above: certified again, not trained
+    noise = "gaussian:0.3"                # left out, noise and deformation are those of "shift"
 
 Files that options name are looked for from the working directory, as on the command line.
 """
@@ -65,19 +68,25 @@ MACHINE = (
     *("checkpoint_seconds", "tensorboard"),
 )
 """Options that say where and how fast, not what comes of it: another machine may have others."""
-_RUNS: dict[str, Hint] = {"name": str, "deformation": Strings, "noise": Strings}
+_RUNS: dict[str, Hint] = {"name": str, "network": str, "deformation": Strings, "noise": Strings}
 _TABLES = ("out", "train", "certify", "runs")
 
 
 @dataclass(frozen=True)
 class RunsAsked:
-    """A run for each pair of a deformation and a noise, with options of their own."""
+    """A run for each pair of a deformation and a noise, with options of their own.
+
+    Where it has the `network` of another run, deformations and noises may be empty: they are that
+    run's then.
+    """
 
     deformations: tuple[str, ...]
     noises: tuple[str, ...]
     where: str
     """For messages: which entry this is."""
     name: str | None = None
+    network: str | None = None
+    """The name of the run that trains it; None: it is trained here."""
     train: Values = field(default_factory=dict)
     certify: Values = field(default_factory=dict)
 
@@ -145,14 +154,22 @@ def _entry(entry: object, where: str) -> RunsAsked:
         if key not in _RUNS:
             raise unknown_key(key, (*_RUNS, "train", "certify"), where)
     values = checked(own if isinstance(entry, dict) else entry, _RUNS, where)
-    name = values.get("name")
+    name, network = values.get("name"), values.get("network")
     if name is not None:
         check_name(str(name), where)
+    if network is not None and train:
+        raise InputError(
+            f"train of {where}",
+            "there beside network",
+            "has nothing to train",
+            "leave one of the two out",
+        )
     return RunsAsked(
         _several(values, "deformation", where),
         _several(values, "noise", where),
         where,
         None if name is None else str(name),
+        None if network is None else str(network),
         train,
         certify,
     )
@@ -160,6 +177,8 @@ def _entry(entry: object, where: str) -> RunsAsked:
 
 def _several(values: Values, key: str, where: str) -> tuple[str, ...]:
     found = values.get(key)
+    if found is None and "network" in values:
+        return ()
     if not isinstance(found, tuple) or not found:
         example = {"deformation": '"rotation"', "noise": '"uniform:30deg"'}[key]
         raise InputError(f"{key} in {where}", "missing", "is needed", f"e.g. {key} = {example}")

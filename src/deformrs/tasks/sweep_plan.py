@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ class PlannedRun:
     """Is it certified on the test split of the data it is trained on?"""
     sampling: Sampling
     questions: tuple[Question, ...]
+    network: Path | None = None
+    """The folder of the run whose network this one certifies; None: it trains its own."""
 
 
 @dataclass(frozen=True)
@@ -73,17 +76,60 @@ def plan_sweep(asked: SweepAsked) -> Sweep:
     runs: list[PlannedRun] = []
     names = Names()
     unfit: dict[str, DeformRSError] = {}
+    tables: dict[str, Values] = {}
+    """What each run is trained with, by its name."""
     for entry in asked.runs:
-        for deformation, noise in product(entry.deformations, entry.noises):
+        with _told(entry.where):
+            trained = None if entry.network is None else _trained(entry.network, runs)
+        train = asked.train | (entry.train if trained is None else tables[trained.name])
+        for deformation, noise in _pairs(entry, trained):
             name = _name(entry, deformation, noise, names)
+            tables[name] = train
             with _told(entry.where):
-                runs.append(_planned(asked, entry, deformation, noise, asked.out / name, unfit))
+                certify = asked.certify | entry.certify
+                run = _planned(train, certify, deformation, noise, asked.out / name, trained, unfit)
+            runs.append(run)
     used = texts_of(runs, RadiusAsked) + texts_of(runs, RegionAsked)
     for text, fault in unfit.items():
         if text not in used:
             with _told(asked.where):
                 raise fault
     return Sweep(asked.out, tuple(runs))
+
+
+def chosen_runs(sweep: Sweep, names: Sequence[str]) -> Sweep:
+    """Those of these names only, in the order of the sweep; all without any."""
+    for name in names:
+        _check_known("the run", name, [run.name for run in sweep.runs])
+    chosen = tuple(run for run in sweep.runs if not names or run.name in names)
+    return dataclasses.replace(sweep, runs=chosen)
+
+
+def _trained(name: str, runs: Sequence[PlannedRun]) -> PlannedRun:
+    """The run of that name, which trains a network of its own."""
+    own = {run.name: run for run in runs if run.network is None}
+    _check_known("the network", name, list(own))
+    return own[name]
+
+
+def _check_known(what: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        raise InputError(
+            what,
+            repr(name),
+            "must be the name of a run" + (" above that is trained" * (what == "the network")),
+            f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known) or 'none'}",
+        )
+
+
+def _pairs(entry: RunsAsked, trained: PlannedRun | None) -> Iterator[tuple[str, str]]:
+    """Each deformation with each noise; those of the network's run where none are given."""
+    deformations, noises = entry.deformations, entry.noises
+    if trained is not None:
+        deformations = deformations or (trained.smoothing.deformation,)
+        noises = noises or (trained.smoothing.noise,)
+    return product(deformations, noises)
 
 
 def _name(entry: RunsAsked, deformation: str, noise: str, names: Names) -> str:
@@ -93,8 +139,9 @@ def _name(entry: RunsAsked, deformation: str, noise: str, names: Names) -> str:
         both = {key: value for key, value in certify.items() if key in TRAIN}
         only = {key: value for key, value in certify.items() if key not in TRAIN}
         own = option_parts(train) + option_parts(both, "certify-") + option_parts(only)
-        meaning = (deformation, noise, train, certify)
-        name = made_name(deformation, noise, *own)
+        network: Values = {} if entry.network is None else {"network": entry.network}
+        meaning = (deformation, noise, train | network, certify)
+        name = made_name(deformation, noise, *option_parts(network), *own)
         return names.add(name, meaning, made=True, where=entry.where)
     several = (
         deformation if len(entry.deformations) > 1 else "",
@@ -105,14 +152,15 @@ def _name(entry: RunsAsked, deformation: str, noise: str, names: Names) -> str:
 
 
 def _planned(
-    asked: SweepAsked,
-    entry: RunsAsked,
+    train: Values,
+    certify: Values,
     deformation: str,
     noise: str,
     folder: Path,
+    trained: PlannedRun | None,
     unfit: dict[str, DeformRSError],
 ) -> PlannedRun:
-    train, certify = asked.train | entry.train, asked.certify | entry.certify
+    network = None if trained is None else trained.folder
     for key in ("data", "model"):
         if not train.get(key):
             raise InputError(key, "missing", "is needed to train", f"add {key} to [train]")
@@ -143,11 +191,12 @@ def _planned(
         data=data,
         smoothing=smoothing,
         training=training,
-        model=_built(ModelOptions, device | certify | _network(start, folder)),
+        model=_built(ModelOptions, device | certify | _network(start, network or folder)),
         test=test,
         own_test_split=test.data == data.data and test.split == "test",
         sampling=_built(Sampling, certify),
         questions=_fitting(certify, space, unfit),
+        network=network,
     )
 
 

@@ -82,6 +82,8 @@ def _asked(run: PlannedRun) -> Config:
         "stopping": dict(stopping.to_config()) if stopping else {},
         "model": {"precision": run.model.precision},
     }
+    if run.network is not None:
+        asked["model"]["network"] = run.network.name
     for options in asked.values():
         for key in MACHINE:
             options.pop(key, None)

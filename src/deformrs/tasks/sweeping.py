@@ -15,6 +15,7 @@ from deformrs.data import HeldOut
 from deformrs.data.held_out import HELD_OUT
 from deformrs.data.stored import StoredPictures
 from deformrs.errors import DeformRSError, InputError
+from deformrs.models.saved import MODEL
 from deformrs.preparation import Preparation
 from deformrs.progress import Downloads
 from deformrs.questions import RadiusAsked, RegionAsked
@@ -116,7 +117,9 @@ def _is_done(run: PlannedRun) -> bool:
 def _done(run: PlannedRun, console: Console) -> list[Result]:
     """Train and certify, or go on with what was begun."""
     asked = (run.start, run.data, run.smoothing, run.training, run.folder)
-    if run.training.devices > 1:
+    if run.network is not None:
+        _check_trained(run.name, run.network)
+    elif run.training.devices > 1:
         train_apart(*asked)
     else:
         train_run(*asked, console)
@@ -124,6 +127,16 @@ def _done(run: PlannedRun, console: Console) -> list[Result]:
     results = certify_job(job, run.sampling, run.folder, console, run.questions)
     mark_done(run)
     return results
+
+
+def _check_trained(name: str, network: Path) -> None:
+    if not (network / MODEL).exists():
+        raise InputError(
+            f"the network of {name}",
+            f"not in {network}",
+            "must have been trained",
+            f"train {network.name} first",
+        )
 
 
 def _tested(run: PlannedRun) -> DataOptions:
