@@ -51,13 +51,26 @@ class Used:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class Setting:
+    """What all rows of one classifier have in common."""
+
+    data: str
+    model: str
+    precision: str
+    compiled: str
+    device: str
+
+
+@dataclass(frozen=True)
+class AskedOf:
+    """One way to ask: `n` is the most samples a picture may take."""
+
     protocol: Protocol
     words: str
     radii: tuple[str, ...]
     """Of which it speaks."""
-    stopping: Stopping | None
     n: int
+    stopping: Stopping | None = None
 
 
 def measure_samples(
@@ -67,64 +80,36 @@ def measure_samples(
     total = len(subject.pictures)
     count = min(asked.subset, total)
     everything = tuple(dict.fromkeys((*asked.radii, asked.radius)))
+    compiled = subject.classifier.sampler.compiled
+    setting = Setting(subject.data, subject.model, precision, compiled, device)
     fixed: dict[str, float] | None = None
     for one in _protocols(asked, everything):
-        used = _used(subject, one, count, asked.n, fixed, precision, device)
+        used = tally(setting, one, *_certified(subject, one, count), asked.n, fixed)
         fixed = used.certified if one.protocol == "fixed" else fixed
         yield used
     if asked.whole and total > count:
         for one in _protocols(asked, everything):
             if one.protocol == "decide":
-                yield _used(subject, one, total, asked.n, None, precision, device)
+                yield tally(setting, one, *_certified(subject, one, total), asked.n, None)
 
 
-def _protocols(asked: Questions, everything: tuple[str, ...]) -> list[_Asked]:
-    n, lower = asked.n, max(1, asked.n // 10)
-    one, several = (asked.radius,), asked.radii
-    return [
-        _Asked("fixed", "", everything, None, n),
-        _Asked(
-            "adaptive",
-            f"gain below {asked.tolerance}",
-            everything,
-            Stopping(tolerance=asked.tolerance),
-            n,
-        ),
-        _Asked("decide", ", ".join(one), one, Stopping(radii=one), n),
-        _Asked("decide", ", ".join(several), several, Stopping(radii=several), n),
-        # The pictures that stay open to the end cost half of it: what does it help to wait?
-        _Asked("decide", ", ".join(several), several, Stopping(radii=several), lower),
-    ]
-
-
-def _used(
-    subject: Subject,
-    asked: _Asked,
-    count: int,
+def tally(
+    setting: Setting,
+    asked: AskedOf,
+    results: Sequence[Result],
+    seconds: float,
     fixed_n: int,
     fixed: dict[str, float] | None,
-    precision: str,
-    device: str,
 ) -> Used:
-    skip = len(subject.pictures) // count
-    began = time.perf_counter()
-    results = list(
-        certify_dataset(
-            subject.classifier,
-            subject.pictures,
-            n=asked.n,
-            n0=N0,
-            skip=skip,
-            max=skip * (count - 1) + 1,
-            stopping=asked.stopping,
-        )
-    )
-    seconds = time.perf_counter() - began
+    """What results come to, beside `fixed_n` samples a picture, and what those certified."""
     samples = samples_of(results)
-    certified = _certified(results, asked.radii)
+    certified = {
+        radius: round(100 * sum(RadiusAsked(radius).holds(r) for r in results) / len(results), 4)
+        for radius in asked.radii
+    }
     return Used(
-        data=subject.data,
-        model=subject.model,
+        data=setting.data,
+        model=setting.model,
         protocol=asked.protocol,
         asked=asked.words,
         n=asked.n,
@@ -137,10 +122,10 @@ def _used(
         if fixed is None
         else {radius: round(share - fixed[radius], 4) for radius, share in certified.items()},
         seconds=round(seconds, 3),
-        samples_per_s=round(samples / seconds, 1),
-        precision=precision,
-        compiled=subject.classifier.sampler.compiled,
-        device=device,
+        samples_per_s=round(samples / seconds, 1) if seconds else 0.0,
+        precision=setting.precision,
+        compiled=setting.compiled,
+        device=setting.device,
     )
 
 
@@ -149,8 +134,31 @@ def samples_of(results: Sequence[Result]) -> int:
     return sum(r.certificate.counts.n0 + r.certificate.counts.n for r in results)
 
 
-def _certified(results: Sequence[Result], radii: Sequence[str]) -> dict[str, float]:
-    return {
-        radius: round(100 * sum(RadiusAsked(radius).holds(r) for r in results) / len(results), 4)
-        for radius in radii
-    }
+def _protocols(asked: Questions, everything: tuple[str, ...]) -> list[AskedOf]:
+    n, lower = asked.n, max(1, asked.n // 10)
+    one, several = (asked.radius,), asked.radii
+    adaptive = Stopping(tolerance=asked.tolerance)
+    return [
+        AskedOf("fixed", "", everything, n),
+        AskedOf("adaptive", f"gain below {asked.tolerance}", everything, n, adaptive),
+        AskedOf("decide", ", ".join(one), one, n, Stopping(radii=one)),
+        AskedOf("decide", ", ".join(several), several, n, Stopping(radii=several)),
+        # The pictures that stay open to the end cost half of it: what does it help to wait?
+        AskedOf("decide", ", ".join(several), several, lower, Stopping(radii=several)),
+    ]
+
+
+def _certified(subject: Subject, asked: AskedOf, count: int) -> tuple[list[Result], float]:
+    """The results of so many pictures, and the seconds they took."""
+    skip = len(subject.pictures) // count
+    began = time.perf_counter()
+    results = certify_dataset(
+        subject.classifier,
+        subject.pictures,
+        n=asked.n,
+        n0=N0,
+        skip=skip,
+        max=skip * (count - 1) + 1,
+        stopping=asked.stopping,
+    )
+    return list(results), time.perf_counter() - began

@@ -64,6 +64,13 @@ from deformrs.cli.options import BatchSize, Word, check_writable, split_list
     type=click.Path(path_type=Path),
     help="Measure nothing: draw the cost in this JSON file, as SVG beside it.",
 )
+@click.option(
+    "--count",
+    "counted",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Measure nothing: count the samples of this run; again for more of its classifier.",
+)
 @click.option("--profile", is_flag=True, help="Measure no speed: show where the time goes.")
 def bench(
     size: str,
@@ -89,6 +96,7 @@ def bench(
     adaptive: str,
     out: Path | None,
     plot: Path | None,
+    counted: tuple[Path, ...],
     profile: bool,
 ) -> None:
     """How fast does this machine certify?
@@ -108,9 +116,14 @@ def bench(
     from deformrs.benchmarks.asked import Asked
 
     console = Console(highlight=False)
-    if profile and (out or plot):
-        raise click.UsageError("--profile only prints: leave --out and --plot out")
+    if profile and (out or plot or counted):
+        raise click.UsageError("--profile only prints: leave --out, --plot and --count out")
     check_writable("--out", out)
+    if counted:
+        from deformrs.benchmarks.counted import show_runs
+
+        show_runs(counted, split_list(radii), out, console)
+        return
     if plot is not None:
         from deformrs.benchmarks.plot import draw_cost
 
