@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from few_digits import FILE, NARROW, content, few_digits, sweep_file
+from safetensors.torch import load_file
 
 from deformrs.errors import DeformRSError
 from deformrs.runs import load_run, read_config
 from deformrs.tasks.options import SmoothingOptions
 from deformrs.tasks.sweep_file import read_sweep
-from deformrs.tasks.sweep_plan import PlannedRun, plan_sweep
+from deformrs.tasks.sweep_plan import plan_sweep
+from deformrs.tasks.sweep_runs import PlannedRun
 from inside import inside
 
 AGAIN = """
@@ -93,6 +96,37 @@ def test_the_options_of_training_are_those_of_the_networks_own_run() -> None:
 def test_networks_that_cannot_be(text: str, message: str) -> None:
     with pytest.raises(DeformRSError, match=message):
         planned(FILE.partition("[[runs]]")[0] + text)
+
+
+def test_training_goes_on_from_the_weights_of_another_run() -> None:
+    begun = NARROW + 'begin = "wide"\ntrain = { learning_rate = 1e-12, epochs = 1 }\n'
+    sweep_file(FILE + begun)
+    _, errors = inside("sweep", "some.toml")
+    assert errors == ""
+    wide, narrow = (load_file(f"runs/{name}/model.safetensors") for name in ("wide", "narrow"))
+    weights = [name for name in wide if "running" not in name and "tracked" not in name]
+    for name in weights:  # hardly moved by so low a learning rate
+        assert torch.allclose(wide[name].float(), narrow[name].float(), atol=1e-6)
+    before = content(Path("runs"))
+    assert inside("sweep", "some.toml")[0].count("done already") == 2
+    assert content(Path("runs")) == before
+    Path("runs").rename("elsewhere")
+    said, _ = inside("sweep", "some.toml", "--out", "elsewhere", "--list")
+    assert said.count("  done\n") == 2, "wherever they lie"
+
+
+def test_a_run_begins_with_weights_that_are_there() -> None:
+    begun = NARROW + 'begin = "wide"\n'
+    sweep_file(FILE + begun)
+    assert "train wide first" in inside("sweep", "some.toml", "--only", "narrow", code=1)[1]
+    head = FILE.partition("[[runs]]")[0]
+    for text, message in (
+        (head + begun, "begin for .* must be the name of a run above that is trained"),
+        (FILE + begun + "train = { pretrained = true }\n", "leave weights and pretrained out"),
+        (FILE + NARROW + AGAIN + 'begin = "wide"\n', "begin of .* nothing to train"),
+    ):
+        with pytest.raises(DeformRSError, match=message):
+            planned(text)
 
 
 def test_some_runs_only() -> None:

@@ -154,7 +154,8 @@ def _from_file(file: Path, out: Path | None, options: Values) -> SweepAsked:
 
 
 def _list(asked: SweepAsked, only: tuple[str, ...]) -> None:
-    from deformrs.tasks.sweep_plan import chosen_runs, plan_sweep
+    from deformrs.tasks.sweep_plan import plan_sweep
+    from deformrs.tasks.sweep_runs import chosen_runs
     from deformrs.tasks.sweep_state import state_of
 
     planned = chosen_runs(plan_sweep(asked), only)
@@ -172,7 +173,8 @@ def _run(asked: SweepAsked, only: tuple[str, ...], *, report: bool) -> None:
     from rich.console import Console
 
     from deformrs.tasks.sweep_names import REPORT
-    from deformrs.tasks.sweep_plan import chosen_runs, plan_sweep
+    from deformrs.tasks.sweep_plan import plan_sweep
+    from deformrs.tasks.sweep_runs import chosen_runs
     from deformrs.tasks.sweep_table import table
     from deformrs.tasks.sweeping import report_runs, run_sweep
 

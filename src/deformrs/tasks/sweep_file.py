@@ -20,6 +20,10 @@
     [[runs]]
     network = "shift"                     # that of a run above: certified again, not trained
     noise = "gaussian:0.3"                # left out, noise and deformation are those of "shift"
+    [[runs]]
+    begin = "shift"                       # trained on from the weights of a run above
+    deformation = "translation"
+    noise = "gaussian:0.8"
 
 Files that options name are looked for from the working directory, as on the command line.
 """
@@ -68,7 +72,13 @@ MACHINE = (
     *("checkpoint_seconds", "tensorboard"),
 )
 """Options that say where and how fast, not what comes of it: another machine may have others."""
-_RUNS: dict[str, Hint] = {"name": str, "network": str, "deformation": Strings, "noise": Strings}
+_RUNS: dict[str, Hint] = {
+    "name": str,
+    "network": str,
+    "begin": str,
+    "deformation": Strings,
+    "noise": Strings,
+}
 _TABLES = ("out", "train", "certify", "runs")
 
 
@@ -87,6 +97,8 @@ class RunsAsked:
     name: str | None = None
     network: str | None = None
     """The name of the run that trains it; None: it is trained here."""
+    begin: str | None = None
+    """The name of the run with whose weights training begins."""
     train: Values = field(default_factory=dict)
     certify: Values = field(default_factory=dict)
 
@@ -154,25 +166,24 @@ def _entry(entry: object, where: str) -> RunsAsked:
         if key not in _RUNS:
             raise unknown_key(key, (*_RUNS, "train", "certify"), where)
     values = checked(own if isinstance(entry, dict) else entry, _RUNS, where)
-    name, network = values.get("name"), values.get("network")
+    name, network, begin = (_text(values, key) for key in ("name", "network", "begin"))
     if name is not None:
-        check_name(str(name), where)
-    if network is not None and train:
-        raise InputError(
-            f"train of {where}",
-            "there beside network",
-            "has nothing to train",
-            "leave one of the two out",
-        )
-    return RunsAsked(
-        _several(values, "deformation", where),
-        _several(values, "noise", where),
-        where,
-        None if name is None else str(name),
-        None if network is None else str(network),
-        train,
-        certify,
-    )
+        check_name(name, where)
+    for key, given in (("train", bool(train)), ("begin", begin is not None)):
+        if network is not None and given:
+            raise InputError(
+                f"{key} of {where}",
+                "there beside network",
+                "has nothing to train",
+                "leave one of the two out",
+            )
+    deformations, noises = (_several(values, key, where) for key in ("deformation", "noise"))
+    return RunsAsked(deformations, noises, where, name, network, begin, train, certify)
+
+
+def _text(values: Values, key: str) -> str | None:
+    found = values.get(key)
+    return None if found is None else str(found)
 
 
 def _several(values: Values, key: str, where: str) -> tuple[str, ...]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +20,7 @@ from deformrs.tasks.certifying import Sampling
 from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
 from deformrs.tasks.sweep_file import MACHINE, TRAIN, RunsAsked, SweepAsked
 from deformrs.tasks.sweep_names import Names, made_name, option_parts
+from deformrs.tasks.sweep_runs import PlannedRun, Sweep, begun_with, texts_of, trained_run
 from deformrs.tasks.sweep_values import Values
 from deformrs.tasks.training_apart import check_one_machine
 from deformrs.tasks.training_options import StartOptions, TrainingOptions
@@ -32,40 +31,6 @@ _SOME_SIZE = (224, 224)
 _WATCHED = ("radii", "regions")
 
 Options = TypeVar("Options")
-
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """One network: how it is trained, and how it is certified, in its folder."""
-
-    name: str
-    folder: Path
-    start: StartOptions
-    data: DataOptions
-    smoothing: SmoothingOptions
-    training: TrainingOptions
-    model: ModelOptions
-    test: DataOptions
-    own_test_split: bool
-    """Is it certified on the test split of the data it is trained on?"""
-    sampling: Sampling
-    questions: tuple[Question, ...]
-    network: Path | None = None
-    """The folder of the run whose network this one certifies; None: it trains its own."""
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """Runs side by side in one folder."""
-
-    out: Path
-    runs: tuple[PlannedRun, ...]
-
-
-def texts_of(runs: Sequence[PlannedRun], kind: type[Question]) -> tuple[str, ...]:
-    """What is asked of any of these runs: radii or regions, each once."""
-    asked = (q.text for run in runs for q in run.questions if isinstance(q, kind))
-    return tuple(dict.fromkeys(asked))
 
 
 def plan_sweep(asked: SweepAsked) -> Sweep:
@@ -80,7 +45,8 @@ def plan_sweep(asked: SweepAsked) -> Sweep:
     """What each run is trained with, by its name."""
     for entry in asked.runs:
         with _told(entry.where):
-            trained = None if entry.network is None else _trained(entry.network, runs)
+            trained = trained_run("the network", entry.network, runs)
+            begin = trained_run("begin", entry.begin, runs)
         train = asked.train | (entry.train if trained is None else tables[trained.name])
         for deformation, noise in _pairs(entry, trained):
             name = _name(entry, deformation, noise, names)
@@ -88,39 +54,13 @@ def plan_sweep(asked: SweepAsked) -> Sweep:
             with _told(entry.where):
                 certify = asked.certify | entry.certify
                 run = _planned(train, certify, deformation, noise, asked.out / name, trained, unfit)
-            runs.append(run)
+            runs.append(run if begin is None else begun_with(run, begin))
     used = texts_of(runs, RadiusAsked) + texts_of(runs, RegionAsked)
     for text, fault in unfit.items():
         if text not in used:
             with _told(asked.where):
                 raise fault
     return Sweep(asked.out, tuple(runs))
-
-
-def chosen_runs(sweep: Sweep, names: Sequence[str]) -> Sweep:
-    """Those of these names only, in the order of the sweep; all without any."""
-    for name in names:
-        _check_known("the run", name, [run.name for run in sweep.runs])
-    chosen = tuple(run for run in sweep.runs if not names or run.name in names)
-    return dataclasses.replace(sweep, runs=chosen)
-
-
-def _trained(name: str, runs: Sequence[PlannedRun]) -> PlannedRun:
-    """The run of that name, which trains a network of its own."""
-    own = {run.name: run for run in runs if run.network is None}
-    _check_known("the network", name, list(own))
-    return own[name]
-
-
-def _check_known(what: str, name: str, known: Sequence[str]) -> None:
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        raise InputError(
-            what,
-            repr(name),
-            "must be the name of a run" + (" above that is trained" * (what == "the network")),
-            f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known) or 'none'}",
-        )
 
 
 def _pairs(entry: RunsAsked, trained: PlannedRun | None) -> Iterator[tuple[str, str]]:
@@ -139,9 +79,10 @@ def _name(entry: RunsAsked, deformation: str, noise: str, names: Names) -> str:
         both = {key: value for key, value in certify.items() if key in TRAIN}
         only = {key: value for key, value in certify.items() if key not in TRAIN}
         own = option_parts(train) + option_parts(both, "certify-") + option_parts(only)
-        network: Values = {} if entry.network is None else {"network": entry.network}
-        meaning = (deformation, noise, train | network, certify)
-        name = made_name(deformation, noise, *option_parts(network), *own)
+        others = {"network": entry.network, "begin": entry.begin}
+        named: Values = {key: value for key, value in others.items() if value is not None}
+        meaning = (deformation, noise, train | named, certify)
+        name = made_name(deformation, noise, *option_parts(named), *own)
         return names.add(name, meaning, made=True, where=entry.where)
     several = (
         deformation if len(entry.deformations) > 1 else "",
@@ -164,7 +105,8 @@ def _planned(
     for key in ("data", "model"):
         if not train.get(key):
             raise InputError(key, "missing", "is needed to train", f"add {key} to [train]")
-    start, training = _built(StartOptions, train), _built(TrainingOptions, train)
+    start = _built(StartOptions, train) if trained is None else trained.start
+    training = _built(TrainingOptions, train)
     check_one_machine(training)
     if training.augment != "auto":
         parse_augmentation(training.augment)
@@ -191,12 +133,15 @@ def _planned(
         data=data,
         smoothing=smoothing,
         training=training,
-        model=_built(ModelOptions, device | certify | _network(start, network or folder)),
+        model=_built(
+            ModelOptions, device | certify | _network(str(train["model"]), network or folder)
+        ),
         test=test,
         own_test_split=test.data == data.data and test.split == "test",
         sampling=_built(Sampling, certify),
         questions=_fitting(certify, space, unfit),
         network=network,
+        begin=None if trained is None else trained.begin,
     )
 
 
@@ -218,10 +163,10 @@ def _check_held_out(training: TrainingOptions, data: DataOptions, test: DataOpti
         )
 
 
-def _network(start: StartOptions, folder: Path) -> Values:
+def _network(model: str, folder: Path) -> Values:
     """What names the network that is trained into that folder: no folder makes a file run."""
-    if of_file(start.model):
-        return {"model": start.model, "weights": str(folder / WEIGHTS)}
+    if of_file(model):
+        return {"model": model, "weights": str(folder / WEIGHTS)}
     return {"model": str(folder)}
 
 

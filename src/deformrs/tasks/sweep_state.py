@@ -18,7 +18,7 @@ from deformrs.runs.files import stored_bytes
 from deformrs.specs import python_files
 from deformrs.tasks.options import plain_options
 from deformrs.tasks.sweep_file import MACHINE
-from deformrs.tasks.sweep_plan import PlannedRun
+from deformrs.tasks.sweep_runs import PlannedRun
 from deformrs.training.folder import EPOCHS, TRAINING
 
 MARK = "sweep.json"
@@ -84,6 +84,8 @@ def _asked(run: PlannedRun) -> Config:
     }
     if run.network is not None:
         asked["model"]["network"] = run.network.name
+    if run.begin is not None:
+        asked["start"]["model"] = run.begin  # wherever the runs lie
     for options in asked.values():
         for key in MACHINE:
             options.pop(key, None)

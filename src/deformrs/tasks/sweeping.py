@@ -24,7 +24,7 @@ from deformrs.runs import Result, read_run
 from deformrs.tasks.certifying import certify_job
 from deformrs.tasks.jobs import prepare
 from deformrs.tasks.options import DataOptions
-from deformrs.tasks.sweep_plan import PlannedRun, Sweep, texts_of
+from deformrs.tasks.sweep_runs import PlannedRun, Sweep, texts_of
 from deformrs.tasks.sweep_state import mark_done, results_of, state_of
 from deformrs.tasks.sweep_table import Row, row_of
 from deformrs.tasks.trained import certification, no_test_pictures
@@ -90,8 +90,9 @@ def check_sources(runs: Sequence[PlannedRun], console: Console) -> None:
                 if run.own_test_split and test.about["split"] is None:
                     remedy = "name other pictures as data of [certify], in a file"
                     raise no_test_pictures(run.data.data, remedy)
-        num_classes = len(train.class_names or ()) or max(train.labels) + 1
-        run.start.load(num_classes, len(train[0][0]), run.training.seed)
+        if run.begin is None:  # else its network is made by then
+            num_classes = len(train.class_names or ()) or max(train.labels) + 1
+            run.start.load(num_classes, len(train[0][0]), run.training.seed)
 
 
 def report_runs(runs: Sequence[PlannedRun], out: Path) -> tuple[dict[str, Path], list[str]]:
@@ -116,27 +117,28 @@ def _is_done(run: PlannedRun) -> bool:
 
 def _done(run: PlannedRun, console: Console) -> list[Result]:
     """Train and certify, or go on with what was begun."""
-    asked = (run.start, run.data, run.smoothing, run.training, run.folder)
-    if run.network is not None:
-        _check_trained(run.name, run.network)
-    elif run.training.devices > 1:
-        train_apart(*asked)
-    else:
-        train_run(*asked, console)
+    needed = run.network or (Path(run.start.model) if run.begin else None)
+    if needed is not None and not (needed / MODEL).exists():
+        raise InputError(
+            f"the network for {run.name}",
+            f"not in {needed}",
+            "must have been trained",
+            f"train {needed.name} first",
+        )
+    if run.network is None:
+        _train(run, console)
     job = prepare(run.model, _tested(run), run.smoothing, run.folder)
     results = certify_job(job, run.sampling, run.folder, console, run.questions)
     mark_done(run)
     return results
 
 
-def _check_trained(name: str, network: Path) -> None:
-    if not (network / MODEL).exists():
-        raise InputError(
-            f"the network of {name}",
-            f"not in {network}",
-            "must have been trained",
-            f"train {network.name} first",
-        )
+def _train(run: PlannedRun, console: Console) -> None:
+    asked = (run.start, run.data, run.smoothing, run.training, run.folder)
+    if run.training.devices > 1:
+        train_apart(*asked)
+    else:
+        train_run(*asked, console)
 
 
 def _tested(run: PlannedRun) -> DataOptions:
