@@ -11,7 +11,7 @@ import torch
 
 from deformrs import Rotation
 from deformrs.errors import InputError
-from deformrs.geometry import pixel_grid, warp
+from deformrs.geometry import pixel_grid, read, warp
 
 CPU = torch.device("cpu")
 
@@ -93,3 +93,15 @@ def test_one_function_calls_grid_sample(root: Path) -> None:
     ]
     assert len(calls) == 1, calls
     assert calls[0][0] == "geometry.py"
+
+
+def test_what_a_compiler_keeps_whole_is_described_truly() -> None:
+    """Shape, strides and schema of the operator, which it plans with without running it."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(4, 3, 20, 30, generator=generator)
+    points = 2 * torch.rand(4, 7, 9, 2, generator=generator) - 1
+    whole = torch.ops.deformrs.interpolated.default
+    for given in (images, images.to(memory_format=torch.channels_last)):
+        torch.library.opcheck(whole, (given, points, "zeros"))
+    square = images[..., :20]
+    assert torch.equal(whole(square, points, "border"), read(square, points, "border"))

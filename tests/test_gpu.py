@@ -22,6 +22,7 @@ from deformrs import (
     certify_dataset,
 )
 from deformrs.errors import ScarcityWarning
+from deformrs.geometry import warp
 from deformrs.models import SmallCNN, load_model, save_model
 from deformrs.preparation import Preparation
 from deformrs.randomness import Stage
@@ -217,6 +218,16 @@ def test_compiled_counts_agree(deformation: Deformation) -> None:
     assert quick.sampler.compiled == "default"
     differing = sum(abs(a - b) for a, b in zip(*found, strict=True)) / 2
     assert differing <= 6  # near ties, settled otherwise by rounding
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("size", [(24, 40), (224, 224)])
+def test_compilation_leaves_the_interpolation_as_it_is(size: tuple[int, int]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(3, 3, *size, generator=generator).cuda()
+    field = 0.3 * torch.randn(3, *size, 2, generator=generator).cuda()
+    quick = torch.compile(warp, dynamic=False)
+    assert torch.equal(quick(images, field), warp(images, field))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -88,9 +88,22 @@ def read(images: Tensor, points: Tensor, padding: Padding) -> Tensor:
         unit = unit_px((height, width))
         x, y = points.unbind(-1)
         points = torch.stack((x * (2 * unit / width), y * (2 * unit / height)), dim=-1)
-    return grid_sample(
-        images.to(working), points, mode="bilinear", padding_mode=padding, align_corners=False
-    ).to(images.dtype)
+    # A compiler would take it apart, and find each place in a picture anew for every channel.
+    whole = torch.compiler.is_compiling() and points.is_cuda
+    interpolated = _kept_whole if whole else _interpolated
+    return interpolated(images.to(working), points, padding).to(images.dtype)
+
+
+def _interpolated(images: Tensor, points: Tensor, padding: str) -> Tensor:
+    return grid_sample(images, points, mode="bilinear", padding_mode=padding, align_corners=False)
+
+
+_kept_whole = torch.library.custom_op("deformrs::interpolated", _interpolated, mutates_args=())
+
+
+@_kept_whole.register_fake
+def _like(images: Tensor, points: Tensor, padding: str) -> Tensor:
+    return images.new_empty((*images.shape[:2], *points.shape[1:3]))
 
 
 def warp(images: Tensor, field: Tensor, padding: Padding = "zeros") -> Tensor:
