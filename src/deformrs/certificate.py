@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -117,9 +117,11 @@ class Law(Protocol):
         self, shifts: NDArray[np.float64], bound: Bound, space: Space
     ) -> NDArray[np.bool_]: ...
 
+    def covers_region(self, region: RegionLike, bound: Bound, space: Space) -> bool: ...
 
-class RegionLike(Protocol):
-    """A set of transformations that can say which shifts enclose it."""
+
+class RegionLike(Hashable, Protocol):
+    """A set of transformations that can say which shifts enclose it; equal ones are the same."""
 
     def shifts(self, space: Space) -> Iterable[NDArray[np.float64]]: ...
 
@@ -173,7 +175,9 @@ class Certificate:
 
         Guarantee: True only if the shift lies inside the exact certified set of the noise law.
         """
-        return self._covers_all(self.space.as_shift(shift))
+        if self.prediction is None:
+            return False
+        return bool(self.law.covers(self.space.as_shift(shift), self.bound, self.space).all())
 
     def covers_region(self, region: RegionLike) -> bool:
         """Is every transformation of this region certified?
@@ -187,12 +191,9 @@ class Certificate:
                 "must be a Region",
                 "e.g. Region.parse('rotation<=10deg')",
             )
-        return all(self._covers_all(chunk) for chunk in region.shifts(self.space))
-
-    def _covers_all(self, shifts: NDArray[np.float64]) -> bool:
-        if self.prediction is None:
-            return False
-        return bool(self.law.covers(shifts, self.bound, self.space).all())
+        # Asked also where it abstains: a region that does not suit the space is an error.
+        covered = self.law.covers_region(region, self.bound, self.space)
+        return covered and self.prediction is not None
 
     def summary(self) -> str:
         """One line in the units people use; every figure is rounded to the safe side."""

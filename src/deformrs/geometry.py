@@ -89,9 +89,13 @@ def read(images: Tensor, points: Tensor, padding: Padding) -> Tensor:
         x, y = points.unbind(-1)
         points = torch.stack((x * (2 * unit / width), y * (2 * unit / height)), dim=-1)
     # A compiler would take it apart, and find each place in a picture anew for every channel.
-    whole = torch.compiler.is_compiling() and points.is_cuda
+    whole = torch.compiler.is_compiling() and points.is_cuda and not _differentiated(images, points)
     interpolated = _kept_whole if whole else _interpolated
     return interpolated(images.to(working), points, padding).to(images.dtype)
+
+
+def _differentiated(*tensors: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def _interpolated(images: Tensor, points: Tensor, padding: str) -> Tensor:

@@ -18,7 +18,6 @@ from deformrs.checks import check_alpha, check_whole, is_real
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.noise import NoiseLaw
-from deformrs.noise.distance import Distance
 from deformrs.regions import Patch, Region
 from deformrs.rounding import array_up, complement_up, round_up
 from deformrs.space import Space
@@ -212,11 +211,7 @@ def _reaches(law: NoiseLaw, space: Space, radius: float) -> Callable[[Bound], bo
 
 
 def _covers(law: NoiseLaw, space: Space, region: Region | Patch) -> Callable[[Bound], bool]:
-    # Enclosing a region is dear, so it is done once for all bounds that are tried.
-    parts = [law.distance(shifts, space) for shifts in region.shifts(space)]
-    lost = np.concatenate([part.lost for part in parts])
-    distance = Distance(lost, np.concatenate([part.length for part in parts]))
-    return lambda bound: bool(distance.within(bound).all())
+    return lambda bound: law.covers_region(region, bound, space)
 
 
 def _threshold(holds: Callable[[Bound], bool]) -> float | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deformrs import statistics
-from deformrs.certificate import Bound, Certificate, Counts
+from deformrs.certificate import Bound, Certificate, Counts, RegionLike
 from deformrs.config import Configurable
 from deformrs.errors import InputError
 from deformrs.noise.distance import Distance
@@ -79,6 +80,11 @@ class NoiseLaw(Configurable, ABC):
         self.check(space)
         return self.distance(shifts, space).within(bound)
 
+    def covers_region(self, region: RegionLike, bound: Bound, space: Space) -> bool:
+        """Does the bound certify every transformation of the region?"""
+        self.check(space)
+        return bool(distance_of(self, region, space).within(bound).all())
+
     def certify(
         self, counts: Counts, space: Space, alpha: float, method: str = "clopper_pearson"
     ) -> Certificate:
@@ -94,3 +100,13 @@ class NoiseLaw(Configurable, ABC):
         else:
             prediction, radii = None, (0.0,) * len(space.blocks)
         return Certificate(prediction, radii, bound, counts, alpha, method, self, space)
+
+
+@lru_cache(maxsize=64)
+def distance_of(law: NoiseLaw, region: RegionLike, space: Space) -> Distance:
+    """How far the outermost parts of the region move the noise.
+
+    Enclosing a region is dear, and the same is asked of every picture.
+    """
+    parts = [law.distance(shifts, space).outermost() for shifts in region.shifts(space)]
+    return Distance.joined(parts).outermost()

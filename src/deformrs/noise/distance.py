@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +39,26 @@ class Distance:
             lost=np.where(lost.any(axis=1), np.minimum(mass, 1.0), 0.0),
             length=np.where(length.any(axis=1), norm, 0.0),
         )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Distance]) -> Distance:
+        """All of these, one after another."""
+        return cls(
+            np.concatenate([part.lost for part in parts]),
+            np.concatenate([part.length for part in parts]),
+        )
+
+    def outermost(self) -> Distance:
+        """Without those that another exceeds, or equals, in both.
+
+        Guarantee: what certifies all of these certifies every one: less lost mass and a shorter
+        way never need a larger probability.
+        """
+        order = np.lexsort((-self.length, -self.lost))
+        length = self.length[order]
+        before = np.maximum.accumulate(np.concatenate([[-np.inf], length[:-1]]))
+        kept = order[length > before]
+        return Distance(self.lost[kept], self.length[kept])
 
     def within(self, bound: Bound) -> NDArray[np.bool_]:
         """Guarantee: True only where the candidate of `bound` stays the most probable class.

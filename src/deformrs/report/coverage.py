@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from deformrs.certificate import Bound, Certificate
 from deformrs.errors import UnsupportedError
 from deformrs.regions import Region, Rotate, ShearBy, Shift, Zoom
 from deformrs.regions.factors import Factor
 from deformrs.runs import Result
-from deformrs.space import Space
 
 
 @dataclass(frozen=True)
@@ -26,52 +24,12 @@ class Covered:
 
 def covered(results: Sequence[Result], region: Region) -> Covered:
     """Guarantee: counts only pictures that are right and whose certificate covers the region."""
-    right = [result.certificate for result in results if result.correct]
-    asked: dict[Space, _Verdicts] = {}
-    # From the middle outwards most answers follow from ones already known.
-    order = _middle_first(sorted(right, key=lambda c: c.bound.lower - c.bound.upper))
     try:
-        if not right:
-            next(iter(region.shifts(results[0].certificate.space)))
-        count = sum(asked.setdefault(c.space, _Verdicts(region)).holds(c) for c in order)
+        # All are asked, also those that are wrong: one suffices to see that it cannot be asked.
+        count = sum(r.certificate.covers_region(region) and r.correct for r in results)
     except UnsupportedError as error:
         return Covered(region_words(region), None, len(results), str(error))
     return Covered(region_words(region), count, len(results))
-
-
-@dataclass
-class _Verdicts:
-    """What is known of one region on one space, under one law.
-
-    A bound with more on the candidate and less on the others certifies no less, so that a region
-    of many corners need not be worked through for each of ten thousand pictures.
-    """
-
-    region: Region
-    yes: list[Bound] = field(default_factory=list)
-    no: list[Bound] = field(default_factory=list)
-
-    def holds(self, certificate: Certificate) -> bool:
-        bound = certificate.bound
-        if any(bound.lower >= b.lower and bound.upper <= b.upper for b in self.yes):
-            return True
-        if any(bound.lower <= b.lower and bound.upper >= b.upper for b in self.no):
-            return False
-        answer = certificate.covers_region(self.region)
-        (self.yes if answer else self.no).append(bound)
-        return answer
-
-
-def _middle_first(certificates: list[Certificate]) -> list[Certificate]:
-    """The middle one, then the middles of both halves, and so on."""
-    order: list[Certificate] = []
-    spans = [(0, len(certificates))]
-    for low, high in spans:
-        if low < high:
-            middle = (low + high) // 2
-            order.append(certificates[middle])
-            spans += [(low, middle), (middle + 1, high)]
-    return order
 
 
 def region_words(region: Region) -> str:
