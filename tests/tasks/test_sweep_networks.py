@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -65,7 +67,7 @@ def test_other_noise_of_the_same_network() -> None:
         SmoothingOptions("rotation", "uniform:40deg"),
     ]
     for run in others:
-        assert run.network == first.folder
+        assert run.network is first
         assert run.model.model == str(first.folder)
         assert run.training == first.training
         assert run.name.endswith("_network-wide")
@@ -98,15 +100,24 @@ def test_networks_that_cannot_be(text: str, message: str) -> None:
         planned(FILE.partition("[[runs]]")[0] + text)
 
 
-def test_training_goes_on_from_the_weights_of_another_run() -> None:
-    begun = NARROW + 'begin = "wide"\ntrain = { learning_rate = 1e-12, epochs = 1 }\n'
-    sweep_file(FILE + begun)
+BEGUN = NARROW + 'begin = "wide"\n'
+OWN_NETWORK = (
+    "from torch import nn\n"
+    "def build():\n"
+    "    return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(49, 10))\n"
+)
+
+
+@pytest.mark.parametrize("model", ['"small_cnn"', '"net.py:build"'])
+def test_training_goes_on_from_the_weights_of_another_run(model: str) -> None:
+    Path("net.py").write_text(OWN_NETWORK)
+    sweep_file(FILE.replace('"small_cnn"', model) + BEGUN + "train = { learning_rate = 1e-12 }\n")
     _, errors = inside("sweep", "some.toml")
     assert errors == ""
     wide, narrow = (load_file(f"runs/{name}/model.safetensors") for name in ("wide", "narrow"))
-    weights = [name for name in wide if "running" not in name and "tracked" not in name]
-    for name in weights:  # hardly moved by so low a learning rate
-        assert torch.allclose(wide[name].float(), narrow[name].float(), atol=1e-6)
+    for name in wide:
+        if "running" not in name and "tracked" not in name:  # batch norms look at pictures
+            assert torch.allclose(wide[name].float(), narrow[name].float(), atol=1e-6)
     before = content(Path("runs"))
     assert inside("sweep", "some.toml")[0].count("done already") == 2
     assert content(Path("runs")) == before
@@ -115,25 +126,81 @@ def test_training_goes_on_from_the_weights_of_another_run() -> None:
     assert said.count("  done\n") == 2, "wherever they lie"
 
 
-def test_a_run_begins_with_weights_that_are_there() -> None:
-    begun = NARROW + 'begin = "wide"\n'
-    sweep_file(FILE + begun)
-    assert "train wide first" in inside("sweep", "some.toml", "--only", "narrow", code=1)[1]
-    head = FILE.partition("[[runs]]")[0]
-    for text, message in (
-        (head + begun, "begin for .* must be the name of a run above that is trained"),
-        (FILE + begun + "train = { pretrained = true }\n", "leave weights and pretrained out"),
-        (FILE + NARROW + AGAIN + 'begin = "wide"\n', "begin of .* nothing to train"),
+def test_what_builds_on_another_network_than_before_is_not_done() -> None:
+    """The base is trained anew: neither what certifies its network nor what began with it holds."""
+    chain = BEGUN + AGAIN + AGAIN.replace("again", "of-narrow").replace('"wide"', '"narrow"')
+    other = '[[runs]]\nname = "elsewhere"\nnetwork = "wide"\nnoise = "uniform:20deg"\n'
+    sweep_file(FILE + chain + other)
+    inside("sweep", "some.toml")
+    shutil.rmtree("runs/wide")
+    sweep_file(FILE.replace("90deg", "45deg") + chain + other)
+    said, errors = inside("sweep", "some.toml", code=1)
+    assert "done already" not in said
+    for name in ("narrow", "again", "of-narrow", "elsewhere"):
+        assert f"error: {name}: " in errors
+    listed, _ = inside("sweep", "some.toml", "--list")
+    assert listed.count("  done\n") == 1
+    assert re.search("of-narrow +certified 3 of 3, but narrow is not done", listed)
+
+
+def test_a_base_that_failed_serves_nobody() -> None:
+    sweep_file(FILE)
+    inside("sweep", "some.toml")
+    sweep_file(FILE.replace("epochs = 1", "epochs = 2") + BEGUN + AGAIN)
+    for arguments in ((), ("--only", "again", "--only", "narrow")):
+        _, errors = inside("sweep", "some.toml", *arguments, code=1)
+        for name in ("again", "narrow"):
+            assert f"error: {name}: the run wide, which {name} needs is certified 6" in errors
+    assert not Path("runs/again").exists()
+    assert not Path("runs/narrow").exists()
+
+
+def test_a_folder_holds_no_certificates_of_another_network() -> None:
+    own = FILE + NARROW.replace("narrow", "again")
+    sweep_file(own)
+    inside("sweep", "some.toml")
+    for name in ("certificates.jsonl", "config.json", "sweep.json", "times.tsv"):
+        (Path("runs/again") / name).unlink()
+    sweep_file(FILE + AGAIN)
+    assert inside("sweep", "some.toml", "--list")[0].endswith("again  not begun\n")
+    assert "runs/again is that of a training" in inside("sweep", "some.toml", code=1)[1]
+
+
+def test_pictures_that_a_base_has_learnt_are_not_held_out() -> None:
+    held_out = 'certify = { split = "held-out" }\n'
+    for base, own in (
+        ("", "hold_out = 0.1"),
+        ("hold_out = 0.1, seed = 1", "hold_out = 0.1, seed = 2"),
+        ("hold_out = 0.2", "hold_out = 0.1"),
     ):
-        with pytest.raises(DeformRSError, match=message):
-            planned(text)
+        sweep_file(FILE + f"train = {{ {base} }}\n" + BEGUN + f"train = {{ {own} }}\n" + held_out)
+        _, errors = inside("sweep", "some.toml", code=1)
+        assert "error: narrow: the pictures to hold out is known to the network" in errors
+        shutil.rmtree("runs")
+    shared = FILE.replace("epochs = 1", "epochs = 1\nhold_out = 0.1")
+    sweep_file(shared + BEGUN + held_out)
+    assert inside("sweep", "some.toml")[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (FILE.partition("[[runs]]")[0] + BEGUN, "begin for .* a run above that is trained"),
+        (FILE + NARROW + AGAIN + 'begin = "wide"\n', "begin of .* nothing to train"),
+        (FILE + BEGUN + 'train = { model = "small_cnn:width=4" }\n', "model for .* that of wide"),
+        (FILE + BEGUN + "train = { mean = [0.5] }\n", "mean for .* must be that of wide, None"),
+    ],
+)
+def test_what_training_cannot_begin_with(text: str, message: str) -> None:
+    with pytest.raises(DeformRSError, match=message):
+        planned(text)
 
 
 def test_some_runs_only() -> None:
     sweep_file(FILE + NARROW + AGAIN)
     _, errors = inside("sweep", "some.toml", "--only", "again", code=1)
-    assert "train wide first" in errors
-    said, _ = inside("sweep", "some.toml", "--only", "again,wide", "--list")
+    assert "the run wide, which again needs is not begun; it must be done" in errors
+    said, _ = inside("sweep", "some.toml", "--only", "again", "--only", "wide", "--list")
     assert "2 runs in runs" in said
     inside("sweep", "some.toml", "--only", "wide")
     inside("sweep", "some.toml", "--only", "again")
@@ -141,3 +208,6 @@ def test_some_runs_only() -> None:
     said, _ = inside("sweep", "some.toml")
     assert said.count("done already") == 2
     assert "did you mean 'narrow'" in inside("sweep", "some.toml", "--only", "narow", code=1)[1]
+    assert "the run is ''" in inside("sweep", "some.toml", "--only", "", code=1)[1]
+    _, errors = inside("sweep", "some.toml", "--only", "wide", "--report", code=2)
+    assert "--report is of all runs" in errors

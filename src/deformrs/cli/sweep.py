@@ -16,6 +16,7 @@ from deformrs.errors import DeformRSError
 
 if TYPE_CHECKING:
     from deformrs.tasks.sweep_file import SweepAsked
+    from deformrs.tasks.sweep_runs import Sweep
     from deformrs.tasks.sweep_values import Values
     from deformrs.tasks.training_options import StartOptions, TrainingOptions
 
@@ -49,7 +50,7 @@ _BESIDE_A_FILE = ("file", "out", "only", "listing", "report", "device", "data_ro
     type=click.Path(path_type=Path),
     help="The folder of the runs' folders.  [runs/sweep, or as the file says]",
 )
-@click.option("--only", help="The names of some runs, with commas; the others are left alone.")
+@click.option("--only", multiple=True, help="The name of a run, again for more: just these.")
 @click.option("--list", "listing", is_flag=True, help="Say how far each run is, and stop.")
 @click.option("--report", is_flag=True, help="Also write the report of all runs.")
 def sweep(
@@ -73,7 +74,7 @@ def sweep(
     adaptive: str | None,
     fixed: bool,
     out: Path | None,
-    only: str | None,
+    only: tuple[str, ...],
     listing: bool,
     report: bool,
 ) -> None:
@@ -111,10 +112,13 @@ def sweep(
         asked = _from_file(file, out, train)
     else:
         asked = _from_options(out, train, certify, deformations, noises)
+    if only and report:
+        raise click.UsageError("--report is of all runs: leave --only or --report out")
+    planned = _planned(asked, only)
     if listing:
-        _list(asked, split_list(only))
+        _list(planned)
     else:
-        _run(asked, split_list(only), report=report)
+        _run(planned, report=report)
 
 
 def _from_options(
@@ -153,12 +157,16 @@ def _from_file(file: Path, out: Path | None, options: Values) -> SweepAsked:
     )
 
 
-def _list(asked: SweepAsked, only: tuple[str, ...]) -> None:
+def _planned(asked: SweepAsked, only: tuple[str, ...]) -> Sweep:
     from deformrs.tasks.sweep_plan import plan_sweep
     from deformrs.tasks.sweep_runs import chosen_runs
+
+    return chosen_runs(plan_sweep(asked), only)
+
+
+def _list(planned: Sweep) -> None:
     from deformrs.tasks.sweep_state import state_of
 
-    planned = chosen_runs(plan_sweep(asked), only)
     width = max(len(run.name) for run in planned.runs)
     click.echo(f"{len(planned.runs)} runs in {planned.out}")
     for run in planned.runs:
@@ -169,16 +177,13 @@ def _list(asked: SweepAsked, only: tuple[str, ...]) -> None:
         click.echo(f"  {run.name:<{width}}  {words}")
 
 
-def _run(asked: SweepAsked, only: tuple[str, ...], *, report: bool) -> None:
+def _run(planned: Sweep, *, report: bool) -> None:
     from rich.console import Console
 
     from deformrs.tasks.sweep_names import REPORT
-    from deformrs.tasks.sweep_plan import plan_sweep
-    from deformrs.tasks.sweep_runs import chosen_runs
     from deformrs.tasks.sweep_table import table
     from deformrs.tasks.sweeping import report_runs, run_sweep
 
-    planned = chosen_runs(plan_sweep(asked), only)
     outcome = run_sweep(planned, Console(highlight=False))
     if outcome.done:
         questions = [question for run in outcome.done for question in run.questions]

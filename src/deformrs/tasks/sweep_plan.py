@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
 from deformrs.data.held_out import HELD_OUT
 from deformrs.errors import DeformRSError, InputError, UnsupportedError
-from deformrs.models.factory import of_file
-from deformrs.models.saved import WEIGHTS
 from deformrs.questions import Question, RadiusAsked, RegionAsked, questions
 from deformrs.space import Space
 from deformrs.specs import parse_deformation, parse_noise
@@ -20,7 +19,14 @@ from deformrs.tasks.certifying import Sampling
 from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
 from deformrs.tasks.sweep_file import MACHINE, TRAIN, RunsAsked, SweepAsked
 from deformrs.tasks.sweep_names import Names, made_name, option_parts
-from deformrs.tasks.sweep_runs import PlannedRun, Sweep, begun_with, texts_of, trained_run
+from deformrs.tasks.sweep_runs import (
+    PlannedRun,
+    Sweep,
+    check_goes_on,
+    network_in,
+    texts_of,
+    trained_run,
+)
 from deformrs.tasks.sweep_values import Values
 from deformrs.tasks.training_apart import check_one_machine
 from deformrs.tasks.training_options import StartOptions, TrainingOptions
@@ -40,21 +46,20 @@ def plan_sweep(asked: SweepAsked) -> Sweep:
     """
     runs: list[PlannedRun] = []
     names = Names()
+    tables: dict[str, Values] = {}  # what each run is trained with, by its name
     unfit: dict[str, DeformRSError] = {}
-    tables: dict[str, Values] = {}
-    """What each run is trained with, by its name."""
     for entry in asked.runs:
         with _told(entry.where):
-            trained = trained_run("the network", entry.network, runs)
+            network = trained_run("the network", entry.network, runs)
             begin = trained_run("begin", entry.begin, runs)
-        train = asked.train | (entry.train if trained is None else tables[trained.name])
-        for deformation, noise in _pairs(entry, trained):
+        train = asked.train | (entry.train if network is None else tables[network.name])
+        certify = asked.certify | entry.certify
+        for deformation, noise in _pairs(entry, network):
             name = _name(entry, deformation, noise, names)
             tables[name] = train
+            planning = _Planning(train, certify, network, begin, unfit)
             with _told(entry.where):
-                certify = asked.certify | entry.certify
-                run = _planned(train, certify, deformation, noise, asked.out / name, trained, unfit)
-            runs.append(run if begin is None else begun_with(run, begin))
+                runs.append(planning.run(deformation, noise, asked.out / name))
     used = texts_of(runs, RadiusAsked) + texts_of(runs, RegionAsked)
     for text, fault in unfit.items():
         if text not in used:
@@ -63,12 +68,12 @@ def plan_sweep(asked: SweepAsked) -> Sweep:
     return Sweep(asked.out, tuple(runs))
 
 
-def _pairs(entry: RunsAsked, trained: PlannedRun | None) -> Iterator[tuple[str, str]]:
+def _pairs(entry: RunsAsked, network: PlannedRun | None) -> Iterator[tuple[str, str]]:
     """Each deformation with each noise; those of the network's run where none are given."""
     deformations, noises = entry.deformations, entry.noises
-    if trained is not None:
-        deformations = deformations or (trained.smoothing.deformation,)
-        noises = noises or (trained.smoothing.noise,)
+    if network is not None:
+        deformations = deformations or (network.smoothing.deformation,)
+        noises = noises or (network.smoothing.noise,)
     return product(deformations, noises)
 
 
@@ -92,26 +97,54 @@ def _name(entry: RunsAsked, deformation: str, noise: str, names: Names) -> str:
     return names.add(name, entry.name, made=False, where=entry.where)
 
 
-def _planned(
-    train: Values,
-    certify: Values,
-    deformation: str,
-    noise: str,
-    folder: Path,
-    trained: PlannedRun | None,
-    unfit: dict[str, DeformRSError],
-) -> PlannedRun:
-    network = None if trained is None else trained.folder
-    for key in ("data", "model"):
-        if not train.get(key):
-            raise InputError(key, "missing", "is needed to train", f"add {key} to [train]")
-    start = _built(StartOptions, train) if trained is None else trained.start
-    training = _built(TrainingOptions, train)
-    check_one_machine(training)
-    if training.augment != "auto":
-        parse_augmentation(training.augment)
-    smoothing = _built(SmoothingOptions, train | {"deformation": deformation, "noise": noise})
-    space = parse_deformation(deformation).space(_SOME_SIZE)
+@dataclass(frozen=True)
+class _Planning:
+    """What the runs of one entry have in common."""
+
+    train: Values
+    certify: Values
+    network: PlannedRun | None
+    begin: PlannedRun | None
+    unfit: dict[str, DeformRSError]
+
+    def run(self, deformation: str, noise: str, folder: Path) -> PlannedRun:
+        train, certify = self.train, self.certify
+        for key in ("data", "model"):
+            if not train.get(key):
+                raise InputError(key, "missing", "is needed to train", f"add {key} to [train]")
+        start, training = _built(StartOptions, train), _built(TrainingOptions, train)
+        check_one_machine(training)
+        if training.augment != "auto":
+            parse_augmentation(training.augment)
+        if self.begin is not None:
+            check_goes_on(start, self.begin)
+        smoothing = _built(SmoothingOptions, train | {"deformation": deformation, "noise": noise})
+        space = parse_deformation(deformation).space(_SOME_SIZE)
+        _check_noise(deformation, noise, space)
+        data = _built(DataOptions, train | {"split": "train"})
+        test = _built(DataOptions, train | certify)
+        if test.split == HELD_OUT:
+            _check_held_out(training, data, test)
+        named = network_in(start.model, self.network.folder if self.network else folder)
+        device: Values = {"device": training.device}
+        return PlannedRun(
+            name=folder.name,
+            folder=folder,
+            start=start,
+            data=data,
+            smoothing=smoothing,
+            training=training,
+            model=_built(ModelOptions, device | certify | dataclasses.asdict(named)),
+            test=test,
+            own_test_split=test.data == data.data and test.split == "test",
+            sampling=_built(Sampling, certify),
+            questions=_fitting(certify, space, self.unfit),
+            network=self.network,
+            begin=self.begin,
+        )
+
+
+def _check_noise(deformation: str, noise: str, space: Space) -> None:
     try:
         parse_noise(noise, space)
     except InputError as fault:
@@ -121,28 +154,6 @@ def _planned(
             fault.rule,
             f"{fault.remedy} (a FILE can give each deformation noise of its own)",
         ) from None
-    data = _built(DataOptions, train | {"split": "train"})
-    test = _built(DataOptions, train | certify)
-    if test.split == HELD_OUT:
-        _check_held_out(training, data, test)
-    device: Values = {"device": training.device}
-    return PlannedRun(
-        name=folder.name,
-        folder=folder,
-        start=start,
-        data=data,
-        smoothing=smoothing,
-        training=training,
-        model=_built(
-            ModelOptions, device | certify | _network(str(train["model"]), network or folder)
-        ),
-        test=test,
-        own_test_split=test.data == data.data and test.split == "test",
-        sampling=_built(Sampling, certify),
-        questions=_fitting(certify, space, unfit),
-        network=network,
-        begin=None if trained is None else trained.begin,
-    )
 
 
 def _check_held_out(training: TrainingOptions, data: DataOptions, test: DataOptions) -> None:
@@ -161,13 +172,6 @@ def _check_held_out(training: TrainingOptions, data: DataOptions, test: DataOpti
             f"must be what is trained on, {data.data}, for pictures held out of it",
             f"leave it out of [certify], or split = {HELD_OUT!r}",
         )
-
-
-def _network(model: str, folder: Path) -> Values:
-    """What names the network that is trained into that folder: no folder makes a file run."""
-    if of_file(model):
-        return {"model": model, "weights": str(folder / WEIGHTS)}
-    return {"model": str(folder)}
 
 
 def _built(kind: type[Options], values: Values) -> Options:

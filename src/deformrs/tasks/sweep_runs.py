@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deformrs.errors import InputError
+from deformrs.models.factory import of_file
+from deformrs.models.saved import WEIGHTS
 from deformrs.questions import Question
 from deformrs.tasks.certifying import Sampling
 from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
@@ -31,10 +33,38 @@ class PlannedRun:
     """Is it certified on the test split of the data it is trained on?"""
     sampling: Sampling
     questions: tuple[Question, ...]
-    network: Path | None = None
-    """The folder of the run whose network this one certifies; None: it trains its own."""
-    begin: str | None = None
-    """The name of the run of this sweep whose weights its training begins with."""
+    network: PlannedRun | None = None
+    """The run whose network this one certifies; None: it trains its own."""
+    begin: PlannedRun | None = None
+    """The run whose weights its training begins with; None: it begins as `start` says."""
+
+    @property
+    def needed(self) -> PlannedRun | None:
+        """The run that must be done before this one."""
+        return self.network or self.begin
+
+    @property
+    def beginning(self) -> StartOptions:
+        """What its training begins with."""
+        if self.begin is None:
+            return self.start
+        model = network_in(self.start.model, self.begin.folder)
+        return dataclasses.replace(
+            self.start, model=model.model, weights=model.weights, pretrained=False
+        )
+
+
+@dataclass(frozen=True)
+class Network:
+    """What names a network: a folder, or a function in a file and its weights."""
+
+    model: str
+    weights: str | None = None
+
+
+def network_in(model: str, folder: Path) -> Network:
+    """The network that was trained into that folder as `model`: no folder makes a file run."""
+    return Network(model, str(folder / WEIGHTS)) if of_file(model) else Network(str(folder))
 
 
 @dataclass(frozen=True)
@@ -68,17 +98,17 @@ def trained_run(what: str, name: str | None, runs: Sequence[PlannedRun]) -> Plan
     return own[name]
 
 
-def begun_with(run: PlannedRun, begin: PlannedRun) -> PlannedRun:
-    """The run, trained on from another's weights; that one's normalisation belongs to them."""
-    if run.start.weights or run.start.pretrained:
-        raise InputError(
-            f"begin of {run.name}",
-            f"{begin.name!r} beside other weights",
-            "must be all that training begins with",
-            "leave weights and pretrained out",
-        )
-    start = dataclasses.replace(run.start, model=str(begin.folder))
-    return dataclasses.replace(run, start=start, begin=begin.name)
+def check_goes_on(start: StartOptions, begin: PlannedRun) -> None:
+    """Raise unless it is the same network that goes on from the weights of another run."""
+    for key in ("model", "resize", "crop", "interpolation", "channels", "mean", "std"):
+        own, other = getattr(start, key), getattr(begin.start, key)
+        if own != other:
+            raise InputError(
+                key,
+                repr(own),
+                f"must be that of {begin.name}, {other!r}, with whose weights training begins",
+                "leave it out",
+            )
 
 
 def _check_known(what: str, name: str, known: Sequence[str], rule: str) -> None:

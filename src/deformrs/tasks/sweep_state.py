@@ -36,13 +36,23 @@ class State:
 
 
 def state_of(run: PlannedRun) -> State:
-    """How far it is. Only a run that was finished with the very same options is done."""
+    """How far it is. Only a run that was finished with the very same options is done.
+
+    If it needs another run, that one must be done too, and its network still be the same.
+    """
     if (run.folder / CONFIG).exists():
         marked, (certified, wanted) = _mark(run), _certified(run)
-        if marked == _asked(run) and certified == wanted:
+        if marked != _asked(run):
+            changed = "" if marked is None else ", with other options"
+        elif run.needed is not None and state_of(run.needed).stage != "done":
+            changed = f", but {run.needed.name} is not done"
+        elif certified == wanted:
             return State("done", "done")
-        changed = "" if marked in (None, _asked(run)) else ", with other options"
+        else:
+            changed = ""
         return State("certifying", f"certified {certified} of {wanted}{changed}")
+    if run.network is not None:
+        return State("not begun", "not begun")
     if (run.folder / MODEL).exists():
         return State("trained", "trained")
     if (run.folder / TRAINING).exists():
@@ -50,6 +60,25 @@ def state_of(run: PlannedRun) -> State:
         count = len(epochs.read_bytes().splitlines()) if epochs.exists() else 0
         return State("training", f"training, {count} epochs done")
     return State("not begun", "not begun")
+
+
+def check_needed(run: PlannedRun) -> None:
+    """Raise unless the run that this one needs is done, and the folder is for its results only."""
+    needed = run.needed
+    if needed is not None and (state := state_of(needed)).stage != "done":
+        raise InputError(
+            f"the run {needed.name}, which {run.name} needs",
+            state.words,
+            "must be done",
+            "run that one first",
+        )
+    if run.network is not None and (run.folder / TRAINING).exists():
+        raise InputError(
+            f"the folder {run.folder}",
+            "that of a training",
+            f"must not be, to hold what {run.network.name} certifies",
+            "remove it, or name the run otherwise",
+        )
 
 
 def mark_done(run: PlannedRun) -> None:
@@ -82,15 +111,25 @@ def _asked(run: PlannedRun) -> Config:
         "stopping": dict(stopping.to_config()) if stopping else {},
         "model": {"precision": run.model.precision},
     }
-    if run.network is not None:
-        asked["model"]["network"] = run.network.name
-    if run.begin is not None:
-        asked["start"]["model"] = run.begin  # wherever the runs lie
+    if run.needed is not None:
+        asked["needed"] = {"name": run.needed.name, "sha256": _weights(run.needed)}
     for options in asked.values():
         for key in MACHINE:
             options.pop(key, None)
     plain: Config = json.loads(json.dumps(asked))  # tuples become lists, as in the file
     return plain
+
+
+def _weights(run: PlannedRun) -> str | None:
+    """The digest of the weights that a run has trained; its folder may do without them."""
+    path = run.folder / MODEL
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return None  # whoever uses the network is told what is wrong
+    return str(found.get("sha256")) if isinstance(found, dict) else None
 
 
 def _digests(run: PlannedRun) -> dict[str, object]:

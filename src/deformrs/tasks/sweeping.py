@@ -15,7 +15,6 @@ from deformrs.data import HeldOut
 from deformrs.data.held_out import HELD_OUT
 from deformrs.data.stored import StoredPictures
 from deformrs.errors import DeformRSError, InputError
-from deformrs.models.saved import MODEL
 from deformrs.preparation import Preparation
 from deformrs.progress import Downloads
 from deformrs.questions import RadiusAsked, RegionAsked
@@ -25,7 +24,7 @@ from deformrs.tasks.certifying import certify_job
 from deformrs.tasks.jobs import prepare
 from deformrs.tasks.options import DataOptions
 from deformrs.tasks.sweep_runs import PlannedRun, Sweep, texts_of
-from deformrs.tasks.sweep_state import mark_done, results_of, state_of
+from deformrs.tasks.sweep_state import check_needed, mark_done, results_of, state_of
 from deformrs.tasks.sweep_table import Row, row_of
 from deformrs.tasks.trained import certification, no_test_pictures
 from deformrs.tasks.training import train_run
@@ -90,7 +89,7 @@ def check_sources(runs: Sequence[PlannedRun], console: Console) -> None:
                 if run.own_test_split and test.about["split"] is None:
                     remedy = "name other pictures as data of [certify], in a file"
                     raise no_test_pictures(run.data.data, remedy)
-        if run.begin is None:  # else its network is made by then
+        if run.needed is None:  # else its network is made by then
             num_classes = len(train.class_names or ()) or max(train.labels) + 1
             run.start.load(num_classes, len(train[0][0]), run.training.seed)
 
@@ -117,14 +116,7 @@ def _is_done(run: PlannedRun) -> bool:
 
 def _done(run: PlannedRun, console: Console) -> list[Result]:
     """Train and certify, or go on with what was begun."""
-    needed = run.network or (Path(run.start.model) if run.begin else None)
-    if needed is not None and not (needed / MODEL).exists():
-        raise InputError(
-            f"the network for {run.name}",
-            f"not in {needed}",
-            "must have been trained",
-            f"train {needed.name} first",
-        )
+    check_needed(run)
     if run.network is None:
         _train(run, console)
     job = prepare(run.model, _tested(run), run.smoothing, run.folder)
@@ -134,7 +126,7 @@ def _done(run: PlannedRun, console: Console) -> list[Result]:
 
 
 def _train(run: PlannedRun, console: Console) -> None:
-    asked = (run.start, run.data, run.smoothing, run.training, run.folder)
+    asked = (run.beginning, run.data, run.smoothing, run.training, run.folder)
     if run.training.devices > 1:
         train_apart(*asked)
     else:

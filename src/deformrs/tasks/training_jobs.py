@@ -10,7 +10,7 @@ import torch
 
 from deformrs import __version__
 from deformrs.config import Config, ConfigValue
-from deformrs.data import PictureSet
+from deformrs.data import HeldOut, PictureSet
 from deformrs.engines.identity import device_name
 from deformrs.errors import InputError
 from deformrs.models import Start, check_scores
@@ -19,6 +19,7 @@ from deformrs.runs.places import RELATIVE_TO, start_of
 from deformrs.specs import parse_deformation, parse_noise
 from deformrs.tasks.jobs import plugin_digests
 from deformrs.tasks.options import DataOptions, DownloadReport, SmoothingOptions, plain_options
+from deformrs.tasks.trained import find_trained
 from deformrs.tasks.training_options import StartOptions, TrainingOptions
 from deformrs.training.augmentation import fitting_augmentation, parse_augmentation
 from deformrs.training.pictures import framed
@@ -70,6 +71,7 @@ def prepare_training(
         # A colour picture among grey ones would lose its colours: it is refused instead.
         frame = dataclasses.replace(frame, channels=None)
     pictures = data.load(frame, num_classes, names)
+    _check_unseen(start, pictures, training)
     plan = _plan(begun, pictures, smoothing, training)
     on_gpu = processes.device.type == "cuda"
     precision: TrainingPrecision = "float32"
@@ -104,6 +106,21 @@ def prepare_training(
         "environment": environment,
     }
     return TrainingJob(begun, pictures, names, num_classes, plan, precision, compiled, config)
+
+
+def _check_unseen(start: StartOptions, pictures: PictureSet, training: TrainingOptions) -> None:
+    """Raise if the network has learnt before from pictures that are now to be held out."""
+    trained = find_trained(start.model, start.weights)
+    digest = str(pictures.about["sha256"])
+    if not training.hold_out or trained is None or trained.seen.get("sha256") != digest:
+        return
+    if trained.held_out != HeldOut(training.hold_out, training.seed, digest):
+        raise InputError(
+            "the pictures to hold out",
+            f"known to the network in {trained.folder}",
+            "must be ones that it has not been trained on",
+            "begin with a network that was trained with the same hold-out and seed",
+        )
 
 
 def _plan(
