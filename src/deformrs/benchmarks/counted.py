@@ -8,157 +8,150 @@ from pathlib import Path
 
 from rich.console import Console
 
-from deformrs.benchmarks.record import Machine, Record, read_record
-from deformrs.benchmarks.samples import N0, AskedOf, Setting, Used, tally
+from deformrs.benchmarks.alike import check_alike, fixed_of, whole
+from deformrs.benchmarks.record import Record, machine_of, this_machine
+from deformrs.benchmarks.samples import AskedOf, Setting, Used, certified_at, tally
 from deformrs.benchmarks.shown import used_table
 from deformrs.config import Config
 from deformrs.errors import InputError
 from deformrs.questions import RadiusAsked
 from deformrs.runs import Result, StoredRun, read_run, read_times
+from deformrs.tasks.options import chosen_device
 from deformrs.units import parse_quantity
-
-_SAME = ("model", "deformation", "noise", "padding", "alpha", "seed", "device", "torch")
-"""In what runs must agree, to differ in their samples alone."""
-
-
-def count_runs(runs: Sequence[StoredRun], radii: Sequence[str]) -> list[Used]:
-    """A row for each run of one classifier.
-
-    Beside a run with a fixed number of samples the others have another row, of the pictures that
-    both have. `radii` are asked where nothing was.
-    """
-    for run in runs:
-        _check_fit(runs[0], run)
-    fixed = next((run for run in runs if "stopping" not in run.config), None)
-    # Without one, each is compared with as many samples as it was allowed.
-    fixed_n = None if fixed is None else _whole(fixed.config, "n")
-    rows = []
-    for run in runs:
-        if fixed is not None and run is not fixed:
-            rows += _beside(run, fixed, radii)
-        rows.append(_row(run, run.results, radii, fixed_n or _whole(run.config, "n"), None))
-    return rows
 
 
 def show_runs(
     folders: Sequence[Path], radii: Sequence[str], out: Path | None, console: Console
 ) -> None:
     """Print what the runs in these folders took, and add it to the record `out`."""
-    runs = _read(folders)
+    runs = [read_run(folder) for folder in folders]
     rows = count_runs(runs, radii)
+    record = None if out is None else record_for(out, runs[0].config)
     console.print(used_table(rows))
-    if out is not None:
-        record = _record_of(out, runs)
+    if record is not None:
         for row in rows:
             record.add_used(row)
         console.print(f"written: {out}", markup=False, soft_wrap=True)
 
 
-def _record_of(path: Path, runs: Sequence[StoredRun]) -> Record:
-    """The record in that file, if it is of the machine that made these runs."""
-    found = read_record(path)["machine"]
-    assert isinstance(found, dict)
-    for key in ("device", "torch"):
-        if found.get(key) != runs[0].config.get(key):
-            raise InputError(
-                f"{key} of {path}",
-                repr(found.get(key)),
-                f"must be that of the runs, {runs[0].config.get(key)!r}, to be added to",
-                "write to another file",
-            )
-    return Record(Machine(**found), path)  # type: ignore[arg-type]
+def count_runs(runs: Sequence[StoredRun], radii: Sequence[str]) -> list[Used]:
+    """A row for each run of one classifier; `radii` are asked where none were.
 
-
-def _read(folders: Sequence[Path]) -> list[StoredRun]:
-    """The runs in these folders, each with results."""
-    runs = [read_run(folder) for folder in folders]
+    Beside the run with a fixed number of samples, if there is one, the pictures that another has
+    in common with it are a row of their own.
+    """
+    check_alike(runs)
+    fixed = fixed_of(runs)
+    rows = []
     for run in runs:
-        if not run.results:
-            raise InputError("the run", run.folder, "must have results", "certify it first")
-    return runs
+        asked = _asked_of(run, radii)
+        # Without a fixed one, it is compared with as many samples as it was allowed.
+        n = whole(run.config if fixed is None else fixed.config, "n")
+        ours, theirs = ([], []) if fixed in (None, run) else _common(run, fixed)
+        if ours:
+            rows.append(_row(run, asked, ours, n, certified_at(asked.radii, theirs)))
+        if len(ours) < len(run.results):
+            rows.append(_row(run, asked, run.results, n, None))
+    return rows
 
 
-def _beside(run: StoredRun, fixed: StoredRun, radii: Sequence[str]) -> list[Used]:
-    """The run on the pictures that the fixed one has too, if there are any."""
-    common = {_key(result) for result in run.results} & {_key(result) for result in fixed.results}
-    if not common:
-        return []
-    ours, theirs = (
-        [result for result in one.results if _key(result) in common] for one in (run, fixed)
-    )
-    n = _whole(fixed.config, "n")
-    certified = _row(fixed, theirs, _asked_of(run, radii).radii, n, None).certified
-    return [_row(run, ours, radii, n, certified)]
+def _common(run: StoredRun, fixed: StoredRun | None) -> tuple[list[Result], list[Result]]:
+    """The results of both for the pictures that both have."""
+    assert fixed is not None
+    keys = [{(r.index, r.pixels, r.label): r for r in one.results} for one in (run, fixed)]
+    both = [key for key in keys[0] if key in keys[1]]
+    return [keys[0][key] for key in both], [keys[1][key] for key in both]
 
 
 def _row(
     run: StoredRun,
+    asked: AskedOf,
     results: Sequence[Result],
-    radii: Sequence[str],
     fixed_n: int,
-    fixed: dict[str, float] | None,
+    certified: dict[str, float] | None,
 ) -> Used:
     times = read_times(run.folder)
-    seconds = math.fsum(times.get(result.index, 0.0) for result in results)
-    return tally(_setting(run), _asked_of(run, radii), results, seconds, fixed_n, fixed)
+    missing = [result.index for result in results if result.index not in times]
+    if missing:
+        raise InputError(
+            f"the times of {run.folder}",
+            f"without picture {missing[0]}",
+            "must be there for every picture, to say how fast it was",
+            "restore them, or certify again",
+        )
+    seconds = math.fsum(times[result.index] for result in results)
+    return tally(_setting(run), asked, results, seconds, fixed_n, certified)
 
 
 def _asked_of(run: StoredRun, radii: Sequence[str]) -> AskedOf:
     """What a run was asked, from its configuration."""
-    space = run.results[0].certificate.space
-    for radius in radii:
-        RadiusAsked(radius).check(space)
-    n, stopping = _whole(run.config, "n"), run.config.get("stopping")
+    n, stopping = whole(run.config, "n"), run.config.get("stopping")
     if not isinstance(stopping, dict):
-        return AskedOf("fixed", "", tuple(radii), n)
+        return AskedOf("fixed", "", _checked(radii, run), n)
+    own = _ordered(_texts(stopping, "radii", run), run)
+    words = [*own, *_texts(stopping, "regions", run)]
     if stopping.get("tolerance") is not None:
-        return AskedOf("adaptive", f"gain below {stopping['tolerance']}", tuple(radii), n)
-    found = stopping.get("radii")
-    texts = [str(text) for text in found] if isinstance(found, list) else []
-    if not texts:
-        raise InputError(
-            f"the run {run.folder}",
-            "asked for regions only",
-            "must have been asked for radii",
-            "leave it out",
-        )
-    unit, size = space.blocks[0].unit, space.size
-    asked = tuple(sorted(texts, key=lambda text: parse_quantity(text, unit, size)))
-    return AskedOf("decide", ", ".join(asked), asked, n)
+        words.append(f"gain below {stopping['tolerance']}")
+        return AskedOf("adaptive", ", ".join(words), own or _checked(radii, run), n)
+    if not own:
+        raise _not_countable(run, ", ".join(words))
+    return AskedOf("decide", ", ".join(words), own, n)
+
+
+def _texts(stopping: Config, key: str, run: StoredRun) -> list[str]:
+    found = stopping.get(key)
+    values = found if isinstance(found, list) else []
+    for value in values:
+        if not isinstance(value, str):
+            raise _not_countable(run, repr(value))
+    return [str(value) for value in values]
+
+
+def _not_countable(run: StoredRun, asked: str) -> InputError:
+    return InputError(
+        f"what {run.folder} was asked",
+        asked,
+        "must be radii with their units, to be counted",
+        "leave that run out",
+    )
+
+
+def _checked(radii: Sequence[str], run: StoredRun) -> tuple[str, ...]:
+    for radius in radii:
+        RadiusAsked(radius).check(run.results[0].certificate.space)
+    return tuple(radii)
+
+
+def _ordered(radii: Sequence[str], run: StoredRun) -> tuple[str, ...]:
+    """The smallest first."""
+    space = run.results[0].certificate.space
+    return tuple(sorted(radii, key=lambda r: parse_quantity(r, space.blocks[0].unit, space.size)))
+
+
+def record_for(path: Path, config: Config) -> Record:
+    """The record in that file, or a new one, if it is of the machine that made the runs."""
+    # Runs tell which GPU and torch they had. Of a CPU they tell too little: it must be this one.
+    if path.exists() and config.get("device") != "cpu":
+        machine = machine_of(path)
+    else:
+        machine = this_machine(chosen_device("auto"))
+    for key in ("device", "torch"):
+        if getattr(machine, key) != config.get(key):
+            raise InputError(
+                f"{key} of {path}",
+                repr(getattr(machine, key)),
+                f"must be that of the runs, {config.get(key)!r}",
+                "name the record of the machine that made them",
+            )
+    return Record(machine, path)
 
 
 def _setting(run: StoredRun) -> Setting:
     data, model = run.config.get("data"), run.config.get("model")
     return Setting(
         data=str(data.get("name")) if isinstance(data, dict) else "",
-        model=run.folder.name,
+        model=run.folder.resolve().name,
         precision=str(model.get("precision")) if isinstance(model, dict) else "",
         compiled=str(run.config.get("compiled", "no")),
         device=str(run.config.get("device")),
     )
-
-
-def _check_fit(first: StoredRun, run: StoredRun) -> None:
-    for key in _SAME:
-        if run.config.get(key) != first.config.get(key):
-            raise InputError(
-                f"{key} of {run.folder}",
-                f"not that of {first.folder}",
-                "must be the same, to compare samples alone",
-                "count runs of one classifier",
-            )
-    if run.config.get("n0") != N0:
-        raise InputError(
-            f"n0 of {run.folder}", run.config.get("n0"), f"must be {N0}", "leave that run out"
-        )
-
-
-def _key(result: Result) -> tuple[int, str]:
-    return result.index, result.pixels
-
-
-def _whole(config: Config, key: str) -> int:
-    value = config.get(key)
-    if not isinstance(value, int):
-        raise InputError(f"{key} of a run", repr(value), "must be a whole number", "certify again")
-    return value

@@ -130,6 +130,16 @@ def read_record(path: Path) -> Config:
     return dict(found)
 
 
+def machine_of(path: Path) -> Machine:
+    """The machine that the record in that file is of."""
+    found = read_record(path)["machine"]
+    assert isinstance(found, dict)
+    try:
+        return Machine(**found)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise _foreign(path, str(error)) from None
+
+
 def _check_same(path: Path | None, found: Config, machine: Machine) -> None:
     there = found["machine"]
     assert isinstance(there, dict)

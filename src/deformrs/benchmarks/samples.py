@@ -84,13 +84,13 @@ def measure_samples(
     setting = Setting(subject.data, subject.model, precision, compiled, device)
     fixed: dict[str, float] | None = None
     for one in _protocols(asked, everything):
-        used = tally(setting, one, *_certified(subject, one, count), asked.n, fixed)
+        used = tally(setting, one, *_sampled(subject, one, count), asked.n, fixed)
         fixed = used.certified if one.protocol == "fixed" else fixed
         yield used
     if asked.whole and total > count:
         for one in _protocols(asked, everything):
             if one.protocol == "decide":
-                yield tally(setting, one, *_certified(subject, one, total), asked.n, None)
+                yield tally(setting, one, *_sampled(subject, one, total), asked.n, None)
 
 
 def tally(
@@ -103,10 +103,7 @@ def tally(
 ) -> Used:
     """What results come to, beside `fixed_n` samples a picture, and what those certified."""
     samples = samples_of(results)
-    certified = {
-        radius: round(100 * sum(RadiusAsked(radius).holds(r) for r in results) / len(results), 4)
-        for radius in asked.radii
-    }
+    certified = certified_at(asked.radii, results)
     return Used(
         data=setting.data,
         model=setting.model,
@@ -122,11 +119,19 @@ def tally(
         if fixed is None
         else {radius: round(share - fixed[radius], 4) for radius, share in certified.items()},
         seconds=round(seconds, 3),
-        samples_per_s=round(samples / seconds, 1) if seconds else 0.0,
+        samples_per_s=round(samples / seconds, 1),
         precision=setting.precision,
         compiled=setting.compiled,
         device=setting.device,
     )
+
+
+def certified_at(radii: Sequence[str], results: Sequence[Result]) -> dict[str, float]:
+    """Per cent right and certified at each radius."""
+    return {
+        radius: round(100 * sum(RadiusAsked(radius).holds(r) for r in results) / len(results), 4)
+        for radius in radii
+    }
 
 
 def samples_of(results: Sequence[Result]) -> int:
@@ -148,7 +153,7 @@ def _protocols(asked: Questions, everything: tuple[str, ...]) -> list[AskedOf]:
     ]
 
 
-def _certified(subject: Subject, asked: AskedOf, count: int) -> tuple[list[Result], float]:
+def _sampled(subject: Subject, asked: AskedOf, count: int) -> tuple[list[Result], float]:
     """The results of so many pictures, and the seconds they took."""
     skip = len(subject.pictures) // count
     began = time.perf_counter()

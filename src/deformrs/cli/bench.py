@@ -120,6 +120,8 @@ def bench(
         raise click.UsageError("--profile only prints: leave --out, --plot and --count out")
     check_writable("--out", out)
     if counted:
+        if plot:
+            raise click.UsageError("--count measures nothing and draws nothing: leave --plot out")
         from deformrs.benchmarks.counted import show_runs
 
         show_runs(counted, split_list(radii), out, console)
