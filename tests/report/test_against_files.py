@@ -127,6 +127,23 @@ def test_how_a_run_was_made(tmp_path: Path) -> None:
     assert "Chosen from runs over 3 of the 10,000 test pictures." in page
 
 
+def test_weights_that_a_training_began_with(tmp_path: Path) -> None:
+    made = run(tmp_path / "one", 3, Rotation(), TURN)
+    (made.folder / "epochs.jsonl").write_text('{"seconds": 5}\n')
+    note = made.folder / "training.json"
+    for options, files, shown in (
+        ("runs/base", {"model.safetensors": "digest"}, "1 (from the weights of base)"),
+        ("resnet18", {}, "1"),
+    ):
+        note.write_text(json.dumps({"options": {"model": options}, "model": {"files": files}}))
+        page = write_against_paper([made], tmp_path / "out")["README.md"].read_text()
+        assert table_rows(page, "The runs")[0][3] == shown
+    for damaged in ("{", "[]"):
+        note.write_text(damaged)
+        with pytest.raises(InputError, match=r"training\.json is damaged"):
+            write_against_paper([made], tmp_path / "out")
+
+
 def test_times_that_were_lost_are_told(tmp_path: Path) -> None:
     made = run(tmp_path / "one", 3, Rotation(), TURN)
     times = made.folder / "times.tsv"

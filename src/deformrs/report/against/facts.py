@@ -14,8 +14,8 @@ from deformrs.report.groups import lookup
 from deformrs.report.words import stopping_words
 from deformrs.runs import StoredRun, read_times
 
-EPOCHS = "epochs.jsonl"
-"""What a training writes a line an epoch into."""
+EPOCHS, TRAINING, WEIGHTS = "epochs.jsonl", "training.json", "model.safetensors"
+"""What a training writes a line an epoch into, what it was asked, and its network."""
 _UNKNOWN = "–"
 
 
@@ -24,6 +24,8 @@ class Facts:
     """Settings and costs of a run; None is what its folder does not tell."""
 
     epochs: int | None
+    begun: str
+    """The run whose weights training began with; empty where it began otherwise."""
     training_seconds: float | None
     pictures: int | None
     """How many the data set has."""
@@ -46,11 +48,13 @@ def facts_of(run: StoredRun) -> Facts:
     """Read what the folder tells beside the certificates."""
     config, counts = run.config, [result.certificate.counts for result in run.results]
     epochs, training = _training(run.folder)
+    begun = _begun(run.folder)
     times = read_times(run.folder)
     known = [times[result.index] for result in run.results if result.index in times]
     n, pictures = config.get("n"), lookup(config, "data", "pictures")
     return Facts(
         epochs=epochs,
+        begun=begun,
         training_seconds=training,
         pictures=pictures if isinstance(pictures, int) else None,
         n=n if isinstance(n, int) else max(count.n for count in counts),
@@ -74,9 +78,8 @@ def duration(seconds: float | None) -> str:
 
 
 def _training(folder: Path) -> tuple[int | None, float | None]:
-    """How many epochs, and the seconds of all. The best epoch lies in a folder of the training."""
-    places = [folder, folder.resolve().parent] if folder.resolve().name == "best" else [folder]
-    path = next((place / EPOCHS for place in places if (place / EPOCHS).is_file()), None)
+    """How many epochs, and the seconds of all."""
+    path = _found(folder, EPOCHS)
     if path is None:
         return None, None
     try:
@@ -86,7 +89,33 @@ def _training(folder: Path) -> tuple[int | None, float | None]:
         if not all(is_real(value) and value >= 0 for value in seconds):
             raise ValueError("seconds must be numbers")
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            str(path), f"damaged ({error!r})", "must be as deformrs train wrote it", "restore it"
-        ) from None
+        raise _damaged(path, error) from None
     return len(seconds), math.fsum(seconds)
+
+
+def _begun(folder: Path) -> str:
+    path = _found(folder, TRAINING)
+    if path is None:
+        return ""
+    try:
+        note = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(note, dict):
+            raise ValueError("no mapping")
+    except ValueError as error:
+        raise _damaged(path, error) from None
+    model = lookup(note, "options", "model")
+    # Weights of that name are those of a folder; else a network has its own name.
+    of_run = lookup(note, "model", "files", WEIGHTS) is not None
+    return Path(model).name if of_run and isinstance(model, str) else ""
+
+
+def _found(folder: Path, name: str) -> Path | None:
+    """A file of the training. The best epoch lies in a folder of it."""
+    places = [folder, folder.resolve().parent] if folder.resolve().name == "best" else [folder]
+    return next((place / name for place in places if (place / name).is_file()), None)
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    return InputError(
+        str(path), f"damaged ({error!r})", "must be as deformrs train wrote it", "restore it"
+    )

@@ -38,11 +38,8 @@ def _row(board: Board, reading: Reading) -> tuple[Cell, ...]:
     accuracy = (
         "–" if reading.plain is None else f"{percent_down(reading.plain, reading.total, 2)} %"
     )
-    texts = (
-        board.name(reading),
-        reading.deformation,
-        reading.noise,
-        "–" if facts.epochs is None else str(facts.epochs),
+    first = (board.name(reading), reading.deformation, reading.noise)
+    then = (
         duration(facts.training_seconds),
         images,
         ("up to " if facts.until else "") + f"{facts.n:,}",
@@ -51,7 +48,12 @@ def _row(board: Board, reading: Reading) -> tuple[Cell, ...]:
         facts.precision,
     )
     return (
-        *map(Cell, texts),
+        *map(Cell, first),
+        Cell(
+            "–" if facts.epochs is None else str(facts.epochs),
+            f"from the weights of {facts.begun}" if facts.begun else "",
+        ),
+        *map(Cell, then),
         Cell(f"{facts.samples:,}", f"{each:,} a picture"),
         # A killed process may leave no time behind for a picture or two.
         Cell(
