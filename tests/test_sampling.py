@@ -240,6 +240,18 @@ class TestCompiled:
         with pytest.raises(InputError, match=r"must have the shape compiled for, \(1, 12, 12\)"):
             g.certify(torch.rand(1, 14, 14, generator=torch.Generator()), n=10)
 
+    def test_one_picture_and_several_are_compiled_once_each(self, quickly: None) -> None:
+        model = SmallCNN(num_classes=5, width=4, seed=3).eval()
+        g = SmoothedClassifier(
+            model, Rotation(), Uniform(2.0), 5, batch_size=32, compiled="default"
+        )
+        for together in (1, 2, 7):
+            g.warm_up(IMAGE, together=together)
+        with torch.compiler.set_stance("fail_on_recompile"):
+            alone = [g.certify(image, n=50, n0=5, index=k) for k, image in enumerate(PICTURES)]
+            shared = g.certify_all(list(PICTURES), 50, 5, indices=range(3))
+        assert [c.counts for c in alone] == [c.counts for c in shared]
+
     def test_without_a_compiler_it_runs_as_it_is_and_says_so(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -329,8 +341,8 @@ class TestCompiled:
         g = sampler(batch_size=64, how="default")
         spans = [Span(0, Stage.ESTIMATE, 0, 67)]
         expected = g.count(PICTURES, spans, 1, seed=0)
-        inner, calls = g._executed, []
-        assert inner is not None
+        inner = g._executed[False]
+        calls = []
 
         def scarce(raw: Tensor, pictures: Tensor, shift: Tensor | None) -> Tensor:
             calls.append(len(raw))
@@ -338,7 +350,7 @@ class TestCompiled:
                 raise torch.OutOfMemoryError
             return inner(raw, pictures, shift)
 
-        g._executed = scarce
+        g._executed[False] = scarce
         with pytest.warns(ScarcityWarning, match="goes on with batches of 32"):
             found = g.count(PICTURES, spans, 1, seed=0)
         assert np.array_equal(found, expected)

@@ -55,7 +55,8 @@ class Sampler:
         self.num_classes, self.padding = num_classes, padding
         self.batch_size, self.compiled = batch_size, how
         self._fitting = batch_size
-        self._executed: Execution | None = None
+        self._executed: dict[bool, Execution] = {}
+        """Compiled for a single picture that all samples share, and for several."""
         self._compiled_for: torch.Size | None = None
 
     @torch.inference_mode()
@@ -109,25 +110,30 @@ class Sampler:
     def warm_up(self, pictures: Tensor) -> None:
         """Compile for such pictures, if that was asked for and is not done: [k, c, h, w].
 
-        Afterwards `compiled` says how it really runs.
+        Of several pictures each sample has a copy of its own: that is another program than the
+        one for a single picture. Afterwards `compiled` says how it really runs.
         """
-        if self.compiled == "no" or pictures.shape[1:] == self._compiled_for:
+        if self.compiled == "no":
             return
-        if self._compiled_for is not None:
+        shape, single = self._compiled_for, len(pictures) == 1
+        if shape is not None and shape != pictures.shape[1:]:
             raise InputError(
                 "the picture",
                 f"of shape {tuple(pictures.shape[1:])}",
-                f"must have the shape compiled for, {tuple(self._compiled_for)}",
+                f"must have the shape compiled for, {tuple(shape)}",
                 "resize and crop all pictures to one size, or do not compile",
             )
+        if single in self._executed:
+            return
         space = self.deformation.space(size_of(pictures))
         while True:
             size = self._fitting
-            some = pictures[:1].expand(size, *pictures.shape[1:]).contiguous()
+            places = torch.zeros(size, dtype=torch.int64, device=pictures.device)
+            some = _of_each(pictures, places)
             raw = self.noise.raw(size, space, torch.Generator(pictures.device))
             try:
-                self._executed = compiled(self._executing, self.compiled)
-                self._executed(raw, some, None)
+                execution = compiled(self._executing, self.compiled)
+                execution(raw, some, None)
             except torch.OutOfMemoryError as error:
                 if size == 1:
                     raise no_memory(pictures[:1]) from error
@@ -135,9 +141,10 @@ class Sampler:
                 raise
             except (RuntimeError, OSError) as error:  # a compiler fails, or has nowhere to write
                 _say(f"the model cannot be compiled here ({_reason(error)}): it runs as it is")
-                self.compiled, self._executed = "no", None
+                self.compiled, self._executed = "no", {}
                 return
             else:
+                self._executed[single] = execution
                 self._compiled_for = pictures.shape[1:]
                 return
             self._shrink(size, pictures)
@@ -173,7 +180,7 @@ class Sampler:
                 waiting[:0] = part.cut(self._fitting)
                 continue
             # Compiled, a part is filled up.
-            size = len(part) if self._executed is None else self._fitting
+            size = self._fitting if self._executed else len(part)
             try:
                 scored = self._scores(part, pictures, rows, shift)
             except RuntimeError as error:
@@ -200,16 +207,13 @@ class Sampler:
     def _scores(
         self, batch: Batch, pictures: Tensor, rows: int, shift: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        execution = self._executed
+        execution = self._executed.get(len(pictures) == 1)
         raw, size = batch.raw, len(batch)
         if execution is not None:  # compiled for one shape: filled up to it
             filling = raw[-1:].expand(self._fitting - size, -1)
             raw, size = torch.cat([raw, filling]), self._fitting
         places, own = _where(batch.pieces, size, rows, pictures.device)
-        if len(pictures) == 1 and execution is None:
-            of_each = pictures.expand(size, *pictures.shape[1:])
-        else:
-            of_each = pictures.index_select(0, places)
+        of_each = _of_each(pictures, places)
         if execution is None:
             scores = scores_of(self.model, self._moved(raw, of_each, shift))
         else:
@@ -232,6 +236,13 @@ class Sampler:
         params = self.noise.params(raw, self.deformation.space(size))
         field = self.deformation.field(params if shift is None else params + shift, size)
         return warp(pictures, field, self.padding)
+
+
+def _of_each(pictures: Tensor, places: Tensor) -> Tensor:
+    """The picture of every sample: [k, c, h, w] and [n] -> [n, c, h, w]. A single one is shared."""
+    if len(pictures) == 1:
+        return pictures.expand(len(places), *pictures.shape[1:])
+    return pictures.index_select(0, places)
 
 
 def _where(

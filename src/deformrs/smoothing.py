@@ -246,12 +246,12 @@ class SmoothedClassifier:
         )
         return [tuple(row) for row in counts.tolist()]
 
-    def warm_up(self, image: Tensor) -> None:
+    def warm_up(self, image: Tensor, *, together: int = 1) -> None:
         """Compile for pictures like that one, if it was asked for, rather than at the first use.
 
-        `sampler.compiled` then says how it really runs.
+        `together` is how many share batches. `sampler.compiled` then says how it really runs.
         """
-        self.sampler.warm_up(self._stacked([image]))
+        self.sampler.warm_up(self._stacked([image] * min(together, 2)))
 
     def answer(self, image: Tensor) -> int:
         """What the model itself answers to the picture as it is. No guarantee comes with it."""

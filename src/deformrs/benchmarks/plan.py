@@ -96,7 +96,7 @@ LARGE = Size(
     "large",
     (
         Case("resnet18", 32, 3, 8192, 100_000, 5, 40_000),
-        Case("resnet50", 224, 3, 256, 100_000, 1, 2_000, ("rotation",)),
+        Case("resnet50", 224, 3, 512, 100_000, 1, 2_000, ("rotation",)),
         Case("timm:efficientnet_lite0", 224, 3, 512, 100_000, 1, 2_000, ("rotation",)),
     ),
     repeats=3,

@@ -114,7 +114,7 @@ def _measure(
     def ours(n: int) -> object:
         return classifier.certify_all(images, n, N0, indices=range(case.pictures))
 
-    compiling = seconds_of(lambda: classifier.warm_up(images[0]), device)
+    compiling = seconds_of(lambda: classifier.warm_up(images[0], together=case.pictures), device)
     ours(each)
     memory = peak_bytes(lambda: ours(each), device)
 

@@ -104,7 +104,7 @@ def _loaded(options: SubjectOptions, how: Execution, console: Console, folder: s
         job = prepare(model, asked.data, asked.smoothing, None, fetched)
     name = options.model or f"{_NETWORK}, trained at uniform:54deg"
     subject = Subject(job.classifier, job.pictures, name, job.pictures.name)
-    subject.classifier.warm_up(subject.image)
+    subject.classifier.warm_up(subject.image, together=2)  # pictures share their batches
     return subject
 
 

@@ -82,7 +82,7 @@ def certify_dataset(
     if together is None:
         together = together_for(classifier, first, n, stopping)
     check_whole("together", together, least=1)
-    classifier.warm_up(first)  # compiled or not: only then is it known
+    classifier.warm_up(first, together=together)  # compiled or not: only then is it known
     config: Config = identity_of(classifier, first)
     config |= {"n": n, "n0": n0, "seed": seed, "skip": skip}
     config |= {"together": together} if together > 1 else {}

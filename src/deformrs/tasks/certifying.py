@@ -14,6 +14,7 @@ from rich.console import Console
 
 from deformrs.checks import check_alpha, check_seed, check_whole
 from deformrs.engines import certify_dataset, chosen
+from deformrs.engines.groups import together_for
 from deformrs.errors import InputError
 from deformrs.progress import Rates, step
 from deformrs.questions import Question, RadiusAsked, RegionAsked
@@ -83,7 +84,7 @@ def certify_job(
     indices = chosen(len(job.pictures), sampling.skip, sampling.max)
     results: list[Result] = []
     stopping = sampling.stopping(questions)
-    _warm_up(job, console)
+    _warm_up(job, sampling.n, stopping, console)
     with step(console, "certifying", len(indices)) as advance:
         rates, tally = Rates(), Tally(questions)
         each = sampling.n0 + sampling.n
@@ -135,14 +136,16 @@ def certify_job(
     return results
 
 
-def _warm_up(job: Job, console: Console) -> None:
+def _warm_up(job: Job, n: int, stopping: Stopping | None, console: Console) -> None:
     """Compile before the clock of the samples starts, and say how long it took."""
     asked = job.classifier.sampler.compiled
     if asked == "no":
         return
     console.print(f"compiling ({asked}) …", markup=False)
     began = time.perf_counter()
-    job.classifier.warm_up(torch.from_numpy(job.pictures[0][0]))
+    image = torch.from_numpy(job.pictures[0][0])
+    together = together_for(job.classifier, image, n, stopping)
+    job.classifier.warm_up(image, together=together)
     if job.classifier.sampler.compiled == asked:
         console.print(f"compiled in {time.perf_counter() - began:.1f} s", markup=False)
 
