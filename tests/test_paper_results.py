@@ -1,0 +1,67 @@
+"""The committed runs on MNIST and CIFAR-10: what is written of them is what they hold."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+from deformrs.report.against.board import Board, make_board
+from deformrs.report.against.page import to_page
+from deformrs.report.against.reading import read
+from deformrs.report.against.writing import TITLE, to_summary
+from deformrs.runs import read_run, runs_in
+from deformrs.tasks.sweep_file import read_sweep
+from deformrs.tasks.sweep_plan import plan_sweep
+from deformrs.tasks.sweep_state import state_of
+
+RESULTS = ROOT / "results"
+SETS = ("mnist", "cifar10")
+
+
+@pytest.fixture(scope="module")
+def board() -> Board:
+    return make_board([read(read_run(run)) for name in SETS for run in runs_in(RESULTS / name)])
+
+
+def test_the_page_and_the_table_are_those_of_the_runs(board: Board) -> None:
+    assert (RESULTS / "summary.csv").read_text() == to_summary(board)
+    page = (RESULTS / "README.md").read_text()
+    note = next(line for line in page.splitlines() if line.startswith("Made on "))
+    assert page == to_page(board, TITLE, note)
+
+
+def test_the_readme_quotes_the_best_of_the_runs(board: Board) -> None:
+    text = (ROOT / "README.md").read_text()
+    quoted = re.findall(r"^\| (CIFAR-10|MNIST), (.+?) \| ([\d.]+) % \| ([\d.]+) % \|$", text, re.M)
+    composed = "rotation up to 10°, zoom 0.8 to 1.2 and shift, all at once"
+    meant = {
+        "rotation up to 10°": ("rotation", "10"),
+        "every rotation": ("rotation", "180"),
+        "zoom by up to 20 %": ("scaling", "0.2"),
+        composed: ("rotation+scaling+translation", None),
+    }
+    assert len(quoted) == 6
+    for data, words, paper, ours in quoted:
+        name, radius = meant[words]
+        cell = next(
+            cell
+            for cell in board.cells_of({"CIFAR-10": "cifar10", "MNIST": "mnist"}[data])
+            if cell.deformation == name and radius in (None, cell.radius)
+        )
+        assert (float(paper), float(ours)) == (float(cell.theirs), float(cell.ours))
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_recipe_is_that_of_the_runs(name: str) -> None:
+    planned = plan_sweep(read_sweep(RESULTS / f"{name}.toml")).runs
+    known = {run.name: run for run in planned}
+    for folder in sorted(path for path in (RESULTS / name).iterdir() if path.is_dir()):
+        assert state_of(known[folder.name]).stage == "done", folder.name
+
+
+def test_the_search_is_one_that_can_be_run() -> None:
+    for path in (RESULTS / "search").glob("*.toml"):
+        assert plan_sweep(read_sweep(Path(path))).runs
