@@ -31,14 +31,10 @@ from deformrs.stopping import Stopping
 from deformrs.tasks.certifying import Sampling, certify_job
 from deformrs.tasks.jobs import prepare
 from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
+from every_family import EXAMPLES
 from pictures import linear_map, ramp
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-EXAMPLES = [
-    pytest.param(example, id=repr(example))
-    for _, family in sorted(Deformation.registry.items())
-    for example in family.examples()  # type: ignore[attr-defined]
-]
 
 
 @pytest.mark.parametrize("deformation", EXAMPLES)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from deformrs import (
     Compose,
+    Deformation,
     Gaussian,
     Independent,
     Rotation,
@@ -32,6 +33,7 @@ from deformrs.randomness import BLOCK, Batch, Draws, Span, Stage, raw_batches
 from deformrs.sampling import Sampler
 from deformrs.space import Space
 from deformrs.stopping import Stopping
+from every_family import EXAMPLES
 from smoothed import IMAGE, Model
 
 CPU = torch.device("cpu")
@@ -239,6 +241,28 @@ class TestCompiled:
                 assert g.certify(IMAGE, n=n, n0=5).counts.n == n
         with pytest.raises(InputError, match=r"must have the shape compiled for, \(1, 12, 12\)"):
             g.certify(torch.rand(1, 14, 14, generator=torch.Generator()), n=10)
+
+    @pytest.mark.parametrize("deformation", EXAMPLES)
+    @pytest.mark.parametrize("law", [Gaussian(0.1), Uniform(0.1)], ids=repr)
+    def test_noise_and_warp_are_one_program(
+        self, deformation: Deformation, law: Gaussian | Uniform
+    ) -> None:
+        """Where a compiler must stop and go on, it takes far longer and makes slower code."""
+        space = deformation.space((8, 12))
+        noise = law if len(space.blocks) == 1 else Independent(*[law] * len(space.blocks))
+        g = Sampler(
+            lambda pictures: pictures.flatten(1),
+            deformation,
+            noise,
+            96,
+            padding="zeros",
+            batch_size=4,
+        )
+        torch.compiler.reset()
+        whole = torch.compile(g._executing, fullgraph=True, dynamic=False, backend="eager")
+        raw = noise.raw(4, space, torch.Generator())
+        pictures = torch.rand(4, 1, 8, 12, generator=torch.Generator())
+        assert torch.equal(whole(raw, pictures, None), g._executing(raw, pictures, None))
 
     def test_one_picture_and_several_are_compiled_once_each(self, quickly: None) -> None:
         model = SmallCNN(num_classes=5, width=4, seed=3).eval()

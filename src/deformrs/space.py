@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,10 +49,11 @@ class Space:
     def dim(self) -> int:
         return sum(block.dim for block in self.blocks)
 
-    @cached_property
+    @property
     def slices(self) -> tuple[slice, ...]:
         """Where each block lies in a parameter vector."""
-        ends = np.cumsum([block.dim for block in self.blocks]).tolist()
+        # Neither kept nor made by NumPy: a compiler would stop at the lock, and at the array.
+        ends = accumulate(block.dim for block in self.blocks)
         return tuple(
             slice(end - block.dim, end) for block, end in zip(self.blocks, ends, strict=True)
         )

@@ -14,12 +14,7 @@ from deformrs import Deformation, Gaussian, SmoothedClassifier
 from deformrs.errors import InputError
 from deformrs.testing import check_deformation
 from deformrs.units import Size
-
-EXAMPLES = [
-    pytest.param(example, id=repr(example))
-    for _, family in sorted(Deformation.registry.items())
-    for example in family.examples()  # type: ignore[attr-defined]
-]
+from every_family import EXAMPLES
 
 
 @pytest.mark.parametrize("family", sorted(Deformation.registry))
