@@ -122,14 +122,8 @@ def _asked(run: PlannedRun) -> Config:
 
 def _weights(run: PlannedRun) -> str | None:
     """The digest of the weights that a run has trained; its folder may do without them."""
-    path = run.folder / MODEL
-    if not path.exists():
-        return None
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        return None  # whoever uses the network is told what is wrong
-    return str(found.get("sha256")) if isinstance(found, dict) else None
+    found = _mapping(run.folder / MODEL)
+    return None if found is None else str(found.get("sha256"))
 
 
 def _digests(run: PlannedRun) -> dict[str, object]:
@@ -141,13 +135,21 @@ def _digests(run: PlannedRun) -> dict[str, object]:
 
 
 def _mark(run: PlannedRun) -> Config | None:
-    path = run.folder / MARK
+    return _mapping(run.folder / MARK)
+
+
+def _mapping(path: Path) -> Config | None:
+    """What that file holds; None where there is none.
+
+    One that is damaged holds nothing: it is not what is asked for, so the run is gone through
+    again, which says what is wrong or writes it anew.
+    """
     if not path.exists():
         return None
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
-        return {}  # not what is asked: the run is gone through again, and this file written anew
+        return {}
     return found if isinstance(found, dict) else {}
 
 
