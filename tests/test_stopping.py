@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from deformrs.certificate import Bound, Certificate, Counts
 from deformrs.noise import Gaussian, Uniform
 from deformrs.rounding import complement_up
 from deformrs.statistics import anytime_lower, anytime_upper, capped_lower, capped_method
-from deformrs.stopping import Rule, Stopping, looks
+from deformrs.stopping import GIVEN_UP, Rule, Stopping, looks
 from stopping_cases import ANGLE, CASES, PLACE, answers, certificate, rule_of, settled
 
 
@@ -26,6 +28,27 @@ def tallies(draw: st.DrawFn, rule: Rule) -> tuple[int, int]:
     p = draw(st.sampled_from(rule.thresholds))
     hits = p * trials + draw(st.floats(-6, 6)) * math.sqrt(p * (1 - p) * trials)
     return min(max(round(hits), 0), trials), trials
+
+
+def chances(
+    case: str, hits: int, trials: int, n: int, alpha: float, method: str, p: float
+) -> list[float]:
+    """The probability of each question to be certified after all n samples, if p is the truth."""
+    law, space, _ = CASES[case]
+
+    @functools.cache
+    def final(total: int) -> list[bool]:
+        return answers(case, law.certify(Counts((1, 0), (total, n - total)), space, alpha, method))
+
+    def needed(question: int) -> int:
+        low, high = 0, n + 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if final(middle)[question] else (middle + 1, high)
+        return low
+
+    questions = range(len(final(0)))
+    return [float(binom.sf(needed(q) - hits - 1, n - trials, p)) for q in questions]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -46,15 +69,21 @@ def test_guarantee_settled_is_certified_or_excluded_or_hopeless(
     hits, trials = data.draw(tallies(rule))
     certified = answers(case, certificate(case, hits, trials, alpha, method))
     # The most optimistic bound that the data leave, as if it were a certificate's.
-    upper = anytime_upper(hits, trials, alpha) * (1 - 1e-11)
+    upper = anytime_upper(hits, trials, GIVEN_UP) * (1 - 1e-11)
     bound = Bound(upper, complement_up(upper))
     radii = law.radii(bound, space) if bound.decides else (0.0,) * len(space.blocks)
     at_most = Certificate(
         0 if bound.decides else None, radii, bound, Counts((1, 0), (1, 0)), alpha, "", law, space
     )
     open_still = answers(case, at_most)
-    hopeful = answers(case, certificate(case, hits + n - trials, n, alpha, method))
-    known = [c or not o or not h for c, o, h in zip(certified, open_still, hopeful, strict=True)]
+    hopeful = chances(case, hits, trials, n, alpha, method, upper)
+    # The rule takes the normal distribution for the binomial one; without a sharp last look it
+    # gives up only what cannot be.
+    least = 1.5 * GIVEN_UP if last_look else 0.0
+    known = [
+        c or not o or chance <= least
+        for c, o, chance in zip(certified, open_still, hopeful, strict=True)
+    ]
     if settled(rule, hits, trials):
         assert all(known)
     # A certificate at a slightly stricter level is one that no rounding takes away.
@@ -120,7 +149,7 @@ def test_the_thresholds_are_those_of_the_closed_forms() -> None:
     assert rule.thresholds == pytest.approx((math.pi / 2.8 - 0.5,), rel=1e-11)
 
 
-def test_easy_pictures_need_few_samples_and_hard_ones_all() -> None:
+def test_easy_pictures_need_few_samples_and_hard_ones_many() -> None:
     rule = rule_of("10deg of 54", 0.001, 100_000)
     (threshold,) = rule.thresholds
     needed = {
@@ -130,4 +159,5 @@ def test_easy_pictures_need_few_samples_and_hard_ones_all() -> None:
     assert max(needed[1.0], needed[0.0]) <= 25
     assert max(needed[0.9], needed[0.1]) <= 60
     assert max(needed[0.7], needed[0.5]) <= 1000
-    assert needed[threshold] > 90_000
+    # At the threshold itself, 100,000 samples certify one in a thousand: it is not waited for.
+    assert 30_000 < needed[threshold] < 90_000

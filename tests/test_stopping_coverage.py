@@ -2,7 +2,7 @@
 
 20,000 runs a setting at alpha = 0.05, through the looks and the rule to the certificate. "The rate
 is at most alpha" is put to an exact binomial test that rejects below a p-value of 1e-6, so a
-correct rule fails with probability at most 1e-6 a setting, of which there are eight. (Seeds are
+correct rule fails with probability at most 1e-6 a setting, of which there are twelve. (Seeds are
 fixed: it either always happens or never.)
 """
 
@@ -13,11 +13,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.special import betainc, betaincc
+from scipy.special import betainc, betaincc, betaincinv
 from scipy.stats import binomtest
 
-from deformrs.statistics import anytime_upper
-from deformrs.stopping import looks
+from deformrs.statistics import anytime_upper, capped_method
+from deformrs.statistics.capped import hits_needed
+from deformrs.stopping import GIVEN_UP, looks
 from stopping_cases import ONE, answers, certificate, rule_of
 
 Whole = NDArray[np.int64]
@@ -78,13 +79,39 @@ def test_guarantee_certify_after_settled_is_false_with_probability_at_most_alpha
 
 
 @pytest.mark.parametrize("case", ONE)
-def test_what_holds_is_given_up_with_probability_at_most_alpha(case: str) -> None:
+def test_what_holds_is_excluded_with_a_small_probability(case: str) -> None:
     """The truth just suffices, so whoever is excluded by evidence is given up wrongly."""
+    assert GIVEN_UP == ALPHA
     rule = rule_of(case, ALPHA, 2000)
     (threshold,) = rule.thresholds
     hits, trials = run(rule.settled, threshold * (1 + 1e-9), 2000, seed=2)
     outcomes, counts = np.unique(np.stack([hits, trials]), axis=1, return_counts=True)
-    excluded = [anytime_upper(h, t, ALPHA) < threshold for h, t in outcomes.T.tolist()]
+    excluded = [anytime_upper(h, t, GIVEN_UP) < threshold for h, t in outcomes.T.tolist()]
     lost = int(counts[np.array(excluded)].sum())
     assert lost > 0
     assert not rejects(lost)
+
+
+@pytest.mark.parametrize("power", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("case", ONE)
+def test_hardly_anything_that_all_samples_would_certify_is_given_up(
+    case: str, power: float
+) -> None:
+    """Beside pictures that all wait for the last look: of which a share `power` is certified then.
+
+    A difference beyond the share that may be given up and five standard errors fails.
+    """
+    n = 2000
+    rule = rule_of(case, ALPHA, n)
+    (threshold,) = rule.thresholds
+    needed = hits_needed(threshold, ALPHA, n)
+    truth = float(betaincinv(needed, n - needed + 1, power))  # so many get so many hits
+    least = power - GIVEN_UP - 5 * np.sqrt(0.25 / RUNS)
+    patient = certified(case, capped_method(n), *run(rule.settled, truth, n, seed=3))
+    assert patient / RUNS > least
+
+    # Who gives up as soon as it looks bad loses more: the test has teeth.
+    def hasty(hits: Whole, trials: Whole) -> NDArray[np.bool_]:
+        return rule.settled(hits, trials) | (hits < threshold * trials)
+
+    assert certified(case, capped_method(n), *run(hasty, truth, n, seed=3)) / RUNS < least

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from deformrs.certificate import Bound
 from deformrs.checks import check_alpha, check_whole, is_real
@@ -32,6 +33,14 @@ Whole = NDArray[np.int64]
 # A look costs a wait for the device, a late one samples. These are 57 looks up to 100,000; growing
 # by half each time is 23, and takes 7 % more samples for four radii (simulated, CIFAR-10).
 FIRST_LOOK, GROWTH = 16, 1.17
+
+GIVEN_UP = 0.05
+"""How unlikely it must be that a question would be answered yes, for a picture to be given up.
+
+It costs certificates that were hardly to be had, never false ones: 0.05 takes 15 to 34 % fewer
+samples than 0.001 and no hopelessness by chance, and the same is certified to within 0.3 points
+(simulated, from CIFAR-10 and MNIST counts).
+"""
 
 
 def looks(n: int) -> tuple[int, ...]:
@@ -151,9 +160,9 @@ class Rule:
     def settled(self, hits: Whole, trials: Whole) -> NDArray[np.bool_]:
         """Where every question is settled, and the tolerance met. hits, trials: [k] -> [k]
 
-        A question is settled where the any-time bound certifies it, where the opposite bound
-        excludes it (wrongly with probability at most alpha, in all looks together), and where
-        no outcome of the samples left could certify it. From n on, everything is.
+        A question is settled where the any-time bound certifies it, and where it is given up: the
+        opposite bound excludes it (wrongly with probability at most GIVEN_UP, in all looks
+        together), or the samples left will hardly certify it. From n on, everything is.
 
         Guarantee: what is settled as certified is certified by `law.certify` on these counts.
         """
@@ -176,11 +185,22 @@ class Rule:
     def _answered(self, hits: Whole, trials: Whole, p: float) -> NDArray[np.bool_]:
         """Is it known whether the probability is at least p, or too late to show it?"""
         certified = sequential.reaches(hits, trials, self._level, p)
-        excluded = sequential.reaches(trials - hits, trials, self.alpha, complement_up(p))
-        possible = sequential.may_reach(hits, trials, self._level, p, self.n)
-        if self.last_look:
-            possible |= hits + self.n - trials >= hits_needed(p, self.alpha, self.n)
-        return certified | excluded | ~possible
+        excluded = sequential.reaches(trials - hits, trials, GIVEN_UP, complement_up(p))
+        answered = certified | excluded
+        left = ~answered
+        answered[left] = ~self._hopeful(hits[left], trials[left], p)
+        return answered
+
+    def _hopeful(self, hits: Whole, trials: Whole, p: float) -> NDArray[np.bool_]:
+        """May the samples left show that the probability is at least p?"""
+        if not self.last_look:
+            return sequential.may_reach(hits, trials, self._level, p, self.n)
+        # As many hits as the counts and good luck allow. The last look is the sharpest.
+        upper = sequential.anytime_uppers(hits, trials, GIVEN_UP)
+        to_come = self.n - trials
+        lucky = to_come * upper - ndtri(GIVEN_UP) * np.sqrt(to_come * upper * (1 - upper))
+        most: Floats = hits + np.minimum(lucky + 1, to_come)
+        return most >= hits_needed(p, self.alpha, self.n)
 
     @property
     def _level(self) -> float:
