@@ -18,6 +18,7 @@ from deformrs import (
     Gaussian,
     Independent,
     NoiseLaw,
+    Region,
     Rotation,
     Scaling,
     Shear,
@@ -203,3 +204,14 @@ def test_equal_certificates_are_equal_and_different_ones_differ() -> None:
     assert c == certificate(Rotation(), Uniform(1.0))
     assert c != replace(c, alpha=0.01)
     assert c != certificate(Rotation(), Uniform(1.0), hits=951)
+
+
+def test_who_abstains_still_says_what_cannot_be_asked() -> None:
+    unsure = Uniform(0.5).certify(Counts((5, 5), (50, 50)), Rotation().space((28, 28)), 0.001)
+    assert unsure.prediction is None
+    assert not unsure.covers([0.0])
+    assert not unsure.covers_region(Region.parse("rotation<=1deg"))
+    with pytest.raises(InputError, match="must have 1 parameter"):
+        unsure.covers([0.1, 0.2])
+    with pytest.raises(UnsupportedError):
+        unsure.covers_region(Region.parse("scale=0.9..1.1"))

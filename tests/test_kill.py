@@ -78,7 +78,7 @@ def test_an_interruption_is_one_line_and_keeps_what_is_done(
         command(*arguments), cwd=network.parent, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
     )
     waited = time.monotonic() + 60
-    while not ((out / CERTIFICATES).exists() and load_run(out)):
+    while not ((out / CONFIG).exists() and load_run(out)):
         assert process.poll() is None, process.stderr and process.stderr.read()
         assert time.monotonic() < waited
         time.sleep(0.05)

@@ -175,9 +175,10 @@ class Certificate:
 
         Guarantee: True only if the shift lies inside the exact certified set of the noise law.
         """
-        if self.prediction is None:
-            return False
-        return bool(self.law.covers(self.space.as_shift(shift), self.bound, self.space).all())
+        row = self.space.as_shift(shift)
+        return self.prediction is not None and bool(
+            self.law.covers(row, self.bound, self.space).all()
+        )
 
     def covers_region(self, region: RegionLike) -> bool:
         """Is every transformation of this region certified?
