@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from deformrs.report.against.board import Board, make_board
 from deformrs.report.against.page import to_page
 from deformrs.report.against.reading import read
 from deformrs.report.against.writing import TITLE, to_summary
-from deformrs.runs import read_run, runs_in
+from deformrs.runs import read_config, read_run, runs_in
+from deformrs.specs import parse_deformation, parse_noise
 from deformrs.tasks.sweep_file import read_sweep
 from deformrs.tasks.sweep_plan import plan_sweep
 from deformrs.tasks.sweep_state import state_of
@@ -59,7 +61,29 @@ def test_the_recipe_is_that_of_the_runs(name: str) -> None:
     planned = plan_sweep(read_sweep(RESULTS / f"{name}.toml")).runs
     known = {run.name: run for run in planned}
     for folder in sorted(path for path in (RESULTS / name).iterdir() if path.is_dir()):
-        assert state_of(known[folder.name]).stage == "done", folder.name
+        run, config = known[folder.name], read_config(folder)
+        assert state_of(run).stage == "done", folder.name
+        deformation = parse_deformation(run.smoothing.deformation)
+        size = {"mnist": (28, 28), "cifar10": (32, 32)}[name]
+        noise = parse_noise(run.smoothing.noise, deformation.space(size)).to_config()
+        stopping = run.sampling.stopping(run.questions)
+        trained = json.loads(((run.network or run).folder / "training.json").read_text())
+        weights = json.loads(((run.network or run).folder / "model.json").read_text())["sha256"]
+        assert config["n"] == run.sampling.n
+        assert config["alpha"] == run.sampling.alpha == 0.001
+        assert config["noise"] == noise
+        assert config["model"]["files"]["model.safetensors"] == weights  # type: ignore[index,call-overload]
+        asked = {} if stopping is None else stopping.to_config()
+        assert {k: config.get("stopping", {}).get(k) for k in asked} == asked  # type: ignore[union-attr]
+        if run.network is not None:
+            continue
+        recipe = run.training.recipe_for(pretrained=run.begin is not None)
+        assert trained["recipe"] == json.loads(json.dumps(recipe.to_config()))
+        assert trained["noise"] == noise
+        assert trained["data"]["hold_out"] == run.training.hold_out
+        if run.begin is not None:
+            before = json.loads((run.begin.folder / "model.json").read_text())["sha256"]
+            assert trained["model"]["files"]["model.safetensors"] == before
 
 
 def test_the_search_is_one_that_can_be_run() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -120,8 +120,8 @@ class Law(Protocol):
     def covers_region(self, region: RegionLike, bound: Bound, space: Space) -> bool: ...
 
 
-class RegionLike(Hashable, Protocol):
-    """A set of transformations that can say which shifts enclose it; equal ones are the same."""
+class RegionLike(Protocol):
+    """A set of transformations that can say which shifts enclose it."""
 
     def shifts(self, space: Space) -> Iterable[NDArray[np.float64]]: ...
 

@@ -10,7 +10,7 @@ from deformrs.errors import InputError
 from deformrs.models import SmallCNN, save_model
 from deformrs.preparation import Preparation
 from deformrs.runs import load_run, read_config
-from deformrs.stopping import looks
+from deformrs.stopping import GIVEN_UP, looks
 from inside import inside, run_inside
 
 CERTIFY = (
@@ -34,7 +34,8 @@ def test_radii_are_settled_with_fewer_samples() -> None:
     shown = run_inside(*CERTIFY, *TURN, "--n", "3000", "--radii", "1deg,20deg", "--out", "run")
     config = read_config(Path("run"))
     assert config["method"] == "anytime:3000"
-    assert config["stopping"] == {"radii": ["1deg", "20deg"], "regions": [], "tolerance": None}
+    asked = {"radii": ["1deg", "20deg"], "regions": [], "tolerance": None}
+    assert config["stopping"] == asked | {"given_up": GIVEN_UP}
     found = numbers("run")
     assert set(found) <= set(looks(3000))
     assert min(found) < 3000

@@ -12,6 +12,8 @@ from deformrs.engines.groups import Group, groups_of, together_for
 from deformrs.errors import InputError, ModelError
 from deformrs.models import SmallCNN
 from deformrs.runs import CERTIFICATES, load_run, read_config, read_times
+from deformrs.sampling import Sampler
+from deformrs.stopping import Stopping
 from smoothed import smoothed
 
 GENERATOR = torch.Generator().manual_seed(6)
@@ -29,6 +31,24 @@ def test_results_are_those_of_each_picture_alone(
     assert len({result.certificate.counts for result in alone}) == len(pictures)
     g = smoothed(batch_size=batch_size)
     assert list(certify_dataset(g, pictures, n=300, n0=30, together=together)) == alone
+
+
+def test_a_picture_that_is_left_over_is_not_alone() -> None:
+    """A compiled program is for a single picture, or for several: one run needs one."""
+    asked = Stopping(radii=("10deg",))
+    alone = list(certify_dataset(smoothed(), PICTURES, n=300, n0=30, stopping=asked, together=1))
+    sizes: list[int] = []
+
+    class Watched(Sampler):
+        def count(self, pictures: torch.Tensor, *arguments: object, **options: object) -> object:  # type: ignore[override]
+            sizes.append(len(pictures))
+            return super().count(pictures, *arguments, **options)  # type: ignore[arg-type]
+
+    g = smoothed()
+    g.sampler.__class__ = Watched
+    shared = list(certify_dataset(g, PICTURES, n=300, n0=30, stopping=asked, together=3))
+    assert set(sizes) == {3, 2}, "seven pictures: three, three, and one with a copy of itself"
+    assert shared == alone
 
 
 def test_a_run_that_broke_off_within_a_group_goes_on_to_the_same_bytes(tmp_path: Path) -> None:

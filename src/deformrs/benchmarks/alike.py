@@ -40,6 +40,14 @@ def check_alike(runs: Sequence[StoredRun]) -> None:
                     "must be the same, to compare samples alone",
                     "count runs of one classifier",
                 )
+        patience = {_given_up(one.config) for one in runs if "stopping" in one.config}
+        if len(patience) > 1:
+            raise InputError(
+                "the rule to stop by",
+                "not the same in all runs",
+                "must be, to compare samples alone",
+                "certify those of another version again",
+            )
         if run.config.get("n0") != N0:
             raise InputError(
                 f"n0 of {run.folder}", run.config.get("n0"), f"must be {N0}", "leave that run out"
@@ -66,6 +74,11 @@ def fixed_of(runs: Sequence[StoredRun]) -> StoredRun | None:
                 "certify it so, or leave it out",
             )
     return fixed[0] if fixed else None
+
+
+def _given_up(config: Config) -> object:
+    stopping = config.get("stopping")
+    return stopping.get("given_up") if isinstance(stopping, dict) else None
 
 
 def whole(config: Config, key: str) -> int:

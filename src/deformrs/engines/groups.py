@@ -146,7 +146,9 @@ class Group:
             for image, index in zip(self.images, self.indices, strict=True):
                 yield [image], [index]
             return
-        lacking = self.together - len(self.images) if fill else 0
+        # One that is left over has a partner: alone it would need another program compiled.
+        wanted = self.together if fill else min(self.together, 2)
+        lacking = max(0, wanted - len(self.images))
         yield (
             [*self.images, *(self.images[-1:] * lacking)],
             [*self.indices, *(self.indices[-1:] * lacking)],

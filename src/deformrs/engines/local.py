@@ -18,7 +18,7 @@ from deformrs.runs import Result, Run
 from deformrs.sampling import Watch
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.statistics import is_anytime
-from deformrs.stopping import Stopping
+from deformrs.stopping import GIVEN_UP, Stopping
 
 
 def certify_dataset(
@@ -86,7 +86,9 @@ def certify_dataset(
     config: Config = identity_of(classifier, first)
     config |= {"n": n, "n0": n0, "seed": seed, "skip": skip}
     config |= {"together": together} if together > 1 else {}
-    config |= {"stopping": stopping.to_config()} if stopping is not None else {}
+    if stopping is not None:
+        # How patient the rule is changes which samples are drawn, not what is asked.
+        config |= {"stopping": stopping.to_config() | {"given_up": GIVEN_UP}}
     config = _merged(config, about or {})
     asked = Asked(n, n0, alpha, seed, method, stopping, watch, settled)
 

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     import torch
 
 
+_FIXED = {
+    "sample": ("certification draws by raw and params", "these two"),
+    "covers": ("regions and radii are answered by distance", "that one"),
+    "covers_region": ("single shifts are answered by distance", "that one"),
+}
+"""What no law has of its own, or two answers to one question could differ."""
+
+
 class NoiseLaw(Configurable, ABC):
     """A distribution of deformation parameters that owns its sampling and its certificate."""
 
@@ -58,13 +66,14 @@ class NoiseLaw(Configurable, ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "sample" in vars(cls):
-            raise InputError(
-                f"the method sample of {cls.__qualname__}",
-                "its own",
-                "must stay as it is: certification draws by raw and params",
-                "write these two",
-            )
+        for name, (why, instead) in _FIXED.items():
+            if name in vars(cls):
+                raise InputError(
+                    f"the method {name} of {cls.__qualname__}",
+                    "its own",
+                    f"must stay as it is: {why}",
+                    f"write {instead}",
+                )
 
     @classmethod
     def examples(cls) -> tuple[NoiseLaw, ...]:
@@ -102,11 +111,26 @@ class NoiseLaw(Configurable, ABC):
         return Certificate(prediction, radii, bound, counts, alpha, method, self, space)
 
 
-@lru_cache(maxsize=64)
 def distance_of(law: NoiseLaw, region: RegionLike, space: Space) -> Distance:
     """How far the outermost parts of the region move the noise.
 
-    Enclosing a region is dear, and the same is asked of every picture.
+    Enclosing a region is dear, and the same is asked of every picture: it is done once for a
+    region that cannot change.
     """
+    params = getattr(type(region), "__dataclass_params__", None)
+    kept = params is not None and params.frozen and params.eq
+    if not kept:
+        return _enclosed(law, region, space)
+    return _kept_distance(law, region, space)  # type: ignore[arg-type]  # what is frozen has a hash
+
+
+def _enclosed(law: NoiseLaw, region: RegionLike, space: Space) -> Distance:
     parts = [law.distance(shifts, space).outermost() for shifts in region.shifts(space)]
+    if not any(len(part.length) for part in parts):
+        raise InputError(
+            "the region", repr(region), "must hold a transformation", "the identity at least"
+        )
     return Distance.joined(parts).outermost()
+
+
+_kept_distance = lru_cache(maxsize=64)(_enclosed)

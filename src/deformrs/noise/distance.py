@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from deformrs.certificate import Bound
 from deformrs.rounding import array_down, array_up, complement_down, round_down
 
 
+@final
 @dataclass(frozen=True)
 class Distance:
     """How far shifts move the noise, never less than the truth. lost, length: [k].
@@ -54,11 +56,13 @@ class Distance:
         Guarantee: what certifies all of these certifies every one: less lost mass and a shorter
         way never need a larger probability.
         """
-        order = np.lexsort((-self.length, -self.lost))
-        length = self.length[order]
+        # What is no number is as far as can be.
+        lost, length = (np.where(np.isnan(x), np.inf, x) for x in (self.lost, self.length))
+        order = np.lexsort((-length, -lost))
+        length = length[order]
         before = np.maximum.accumulate(np.concatenate([[-np.inf], length[:-1]]))
-        kept = order[length > before]
-        return Distance(self.lost[kept], self.length[kept])
+        farther = length > before
+        return Distance(lost[order][farther], length[farther])
 
     def within(self, bound: Bound) -> NDArray[np.bool_]:
         """Guarantee: True only where the candidate of `bound` stays the most probable class.

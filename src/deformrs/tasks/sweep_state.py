@@ -122,8 +122,8 @@ def _asked(run: PlannedRun) -> Config:
 
 def _weights(run: PlannedRun) -> str | None:
     """The digest of the weights that a run has trained; its folder may do without them."""
-    found = _mapping(run.folder / MODEL)
-    return None if found is None else str(found.get("sha256"))
+    digest = (_mapping(run.folder / MODEL) or {}).get("sha256")
+    return digest if isinstance(digest, str) else None
 
 
 def _digests(run: PlannedRun) -> dict[str, object]:
