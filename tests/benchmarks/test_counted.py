@@ -134,6 +134,10 @@ def test_runs_that_do_not_belong_together(tmp_path: Path) -> None:
     plugged.config["plugins"] = {"lens.py": "digest"}
     with pytest.raises(InputError, match="^plugins of"):
         count_runs([first, plugged], RADII)
+    patient, hasty = (made(tmp_path / name, Stopping(radii=RADII)) for name in ("one", "two"))
+    hasty.config["stopping"]["given_up"] = 0.2  # type: ignore[index,call-overload]
+    with pytest.raises(InputError, match="the rule to stop by is not the same"):
+        count_runs([first, patient, hasty], RADII)
 
 
 def test_runs_that_cannot_be_counted(tmp_path: Path) -> None:

@@ -40,18 +40,18 @@ def check_alike(runs: Sequence[StoredRun]) -> None:
                     "must be the same, to compare samples alone",
                     "count runs of one classifier",
                 )
-        patience = {_given_up(one.config) for one in runs if "stopping" in one.config}
-        if len(patience) > 1:
-            raise InputError(
-                "the rule to stop by",
-                "not the same in all runs",
-                "must be, to compare samples alone",
-                "certify those of another version again",
-            )
         if run.config.get("n0") != N0:
             raise InputError(
                 f"n0 of {run.folder}", run.config.get("n0"), f"must be {N0}", "leave that run out"
             )
+    rules = {_given_up(run.config) for run in runs if "stopping" in run.config}
+    if len(rules) > 1:
+        raise InputError(
+            "the rule to stop by",
+            "not the same in all runs",
+            "must be, to compare samples alone",
+            "certify those of another version again",
+        )
 
 
 def fixed_of(runs: Sequence[StoredRun]) -> StoredRun | None:

@@ -47,7 +47,7 @@ def count_runs(runs: Sequence[StoredRun], radii: Sequence[str]) -> list[Used]:
         asked = _asked_of(run, radii)
         # Without a fixed one, it is compared with as many samples as it was allowed.
         n = whole(run.config if fixed is None else fixed.config, "n")
-        ours, theirs = ([], []) if fixed in (None, run) else _common(run, fixed)
+        ours, theirs = ([], []) if fixed is None or run is fixed else _common(run, fixed)
         if ours:
             rows.append(_row(run, asked, ours, n, certified_at(asked.radii, theirs)))
         if len(ours) < len(run.results):
@@ -55,9 +55,8 @@ def count_runs(runs: Sequence[StoredRun], radii: Sequence[str]) -> list[Used]:
     return rows
 
 
-def _common(run: StoredRun, fixed: StoredRun | None) -> tuple[list[Result], list[Result]]:
+def _common(run: StoredRun, fixed: StoredRun) -> tuple[list[Result], list[Result]]:
     """The results of both for the pictures that both have."""
-    assert fixed is not None
     keys = [{(r.index, r.pixels, r.label): r for r in one.results} for one in (run, fixed)]
     both = [key for key in keys[0] if key in keys[1]]
     return [keys[0][key] for key in both], [keys[1][key] for key in both]
