@@ -43,9 +43,11 @@ def test_the_readme_quotes_the_best_of_the_runs(board: Board) -> None:
         "rotation up to 10°": ("rotation", "10"),
         "every rotation": ("rotation", "180"),
         "zoom by up to 20 %": ("scaling", "0.2"),
+        "shift by up to 5 px": ("translation", "5"),
+        "rotation up to 2° with shear up to 2 %": ("rotation+shear", None),
         composed: ("rotation+scaling+translation", None),
     }
-    assert len(quoted) == 6
+    assert len(quoted) == 8
     for data, words, paper, ours in quoted:
         name, radius = meant[words]
         cell = next(

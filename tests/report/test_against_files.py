@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,30 @@ def decided(folder: Path, about: Config) -> Path:
             anew = TURN.certify(counts, space, 0.001, "anytime")
             opened.add(type(made)(made.index, made.label, anew, made.plain), seconds=1200.5)
     return folder
+
+
+def test_what_no_run_was_asked_for_is_said_to_be_so(tmp_path: Path) -> None:
+    """Of a run for 10 degrees: 30 degrees may be below for want of samples, 10 degrees may not."""
+    asked = read_run(decided(tmp_path / "ten", {}))
+    wrong = [replace(result, label=1) for result in asked.results]
+    below = replace(asked, results=wrong)
+    page = write_against_paper([below], tmp_path / "out")["README.md"].read_text()
+    assert "- MNIST, rotation, 10°: −98.37 points\n" in page
+    for radius, lost in (("0°", "−98.86 points"), ("30°", "−96.85 points"), ("ACR", "−163.12°")):
+        assert f"- MNIST, rotation, {radius}: {lost} (asked of no run)\n" in page
+    differences = {row[0]: row[3] for row in table_rows(page, "Rotation on MNIST")}
+    assert differences["10°"] == "−98.37 (below the paper)"
+    assert differences["30°"] == "−96.85 (below the paper, asked of no run)"
+    typed: Config = {"stopping": {"radii": [math.radians(30)], "regions": [], "tolerance": None}}
+    both = [below, replace(below, config=below.config | typed, folder=tmp_path / "thirty")]
+    page = write_against_paper(both, tmp_path / "both")["README.md"].read_text()
+    assert "- MNIST, rotation, 30°: −96.85 points\n" in page
+    assert "- MNIST, rotation, 45°: −95.48 points (asked of no run)\n" in page
+    fixed = {key: value for key, value in below.config.items() if key != "stopping"}
+    page = write_against_paper([replace(below, config=fixed)], tmp_path / "fixed")[
+        "README.md"
+    ].read_text()
+    assert "asked of no run" not in page, "all n samples are for every radius"
 
 
 def test_the_command_writes_these_files_and_no_others(

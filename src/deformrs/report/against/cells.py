@@ -38,6 +38,8 @@ class Compared:
     run: Reading
     """The run that gave it, the first of equals."""
     count: int | None = None
+    asked: bool = True
+    """Did any run of the family sample for it? Else more samples may well give more."""
     decimals: int = 2
     per: int = 1
 
@@ -96,6 +98,7 @@ def family_cells(readings: Sequence[Reading], paper: Paper, block: Block) -> lis
                 ours=Fraction(100 * count, run.total),
                 run=run,
                 count=count,
+                asked=any(radius in reading.asked for reading in readings),
             )
         )
     number = paper.best_average()
@@ -112,6 +115,7 @@ def family_cells(readings: Sequence[Reading], paper: Paper, block: Block) -> lis
                 theirs=number.average or Fraction(0),
                 ours=run.average,
                 run=run,
+                asked=not all(reading.facts.settled_only for reading in readings),
                 decimals=decimals_of(block.unit),
                 per=_per(paper.unit),
             )

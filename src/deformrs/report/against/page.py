@@ -8,6 +8,7 @@ from deformrs.report.against.cells import Compared, Kind
 from deformrs.report.against.guard import MARKER
 from deformrs.report.against.runs_table import runs_table
 from deformrs.report.against.tables import (
+    UNASKED,
     compositions_table,
     family_table,
     headline_table,
@@ -115,7 +116,8 @@ def _spoken(board: Board, cell: Compared) -> str:
     )
     unit = {"deg": "°", "px": " px", "fraction": " %"}.get(cell.unit, "")
     points = unit if cell.kind == "average" else " points"
-    return f"{where}, {shown_radius(cell, chapter)}: {cell.difference}{points}"
+    unasked = "" if cell.asked else f" ({UNASKED})"
+    return f"{where}, {shown_radius(cell, chapter)}: {cell.difference}{points}{unasked}"
 
 
 def _missing(board: Board) -> str:

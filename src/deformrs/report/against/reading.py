@@ -55,6 +55,9 @@ class Reading:
     plain: int | None
     certified: dict[Fraction, int]
     """How many are right and certified, at each published radius, in the unit people use."""
+    asked: frozenset[Fraction]
+    """The published radii that each picture had its samples for; at others it may have had too few.
+    """
     average: Fraction
     curve: Steps | None
     route: Route | None
@@ -84,6 +87,7 @@ def read(run: StoredRun) -> Reading:
     route: Route | None = {"affine": "affine", "compose": "composed"}.get(name)  # type: ignore[assignment]
     answers = [] if route is None else [(c.name, c.asked(run.results)) for c in COMPOSITIONS]
     scale, shown = _scale(member, block)
+    facts = facts_of(run)
     return Reading(
         folder=run.folder,
         dataset=dataset,
@@ -101,6 +105,7 @@ def read(run: StoredRun) -> Reading:
         right=summary.right,
         plain=summary.plain,
         certified=certified,
+        asked=_asked(run, group, radii) if facts.settled_only else frozenset(radii),
         average=summary.averages[0],
         curve=None
         if block is None
@@ -108,7 +113,7 @@ def read(run: StoredRun) -> Reading:
         route=route,
         compositions={name: answer for name, answer in answers if answer.count is not None},
         alpha=member.first.alpha,
-        facts=facts_of(run),
+        facts=facts,
         held=held,
         classifier=json.dumps(
             [run.config.get(key) for key in ("model", "deformation", "noise", "padding")],
@@ -127,6 +132,21 @@ def _held(run: StoredRun, radii: list[Radius]) -> dict[tuple[int, str], int]:
         )
         for result in run.results
     }
+
+
+def _asked(run: StoredRun, group: Group, radii: tuple[Fraction, ...]) -> frozenset[Fraction]:
+    """Those of the radii that sampling went on for until they were settled."""
+    typed, block = lookup(run.config, "stopping", "radii"), group.block
+    if block is None or not isinstance(typed, list):
+        return frozenset()
+
+    def among(radius: Fraction, size: Size) -> bool:
+        own = Radius(_text(radius, block), block).value(size)
+        values = [Radius(r, block).value(size) for r in typed if isinstance(r, str)]
+        values += [float(r) for r in typed if isinstance(r, int | float)]
+        return any(math.isclose(value, own, abs_tol=1e-12) for value in values)
+
+    return frozenset(r for r in radii if all(among(r, size) for size in group.sizes))
 
 
 def _dataset(run: StoredRun, group: Group) -> str:

@@ -14,6 +14,7 @@ from deformrs.report.published import HEADLINE, METHOD, SIZES, Number, Paper, ex
 from deformrs.rounding import percent_down
 
 BELOW = "below the paper"
+UNASKED = "asked of no run"
 NONE = Cell("–")
 _UNITS = {"deg": "°", "px": " px", "fraction": " %", "1": ""}
 
@@ -96,7 +97,8 @@ def ours(cell: Compared) -> Cell:
 
 def difference(cell: Compared) -> Cell:
     """With a word where the paper is not reached."""
-    return Cell(cell.difference, "" if cell.reached else BELOW)
+    words = (BELOW,) if cell.asked else (BELOW, UNASKED)
+    return Cell(cell.difference, "" if cell.reached else ", ".join(words))
 
 
 def shown_radius(cell: Compared, chapter: Chapter) -> str:
