@@ -6,6 +6,7 @@ from deformrs.report.against.board import Board
 from deformrs.report.against.facts import duration
 from deformrs.report.against.reading import Reading
 from deformrs.report.layout import Cell, Table
+from deformrs.report.published import TITLES
 from deformrs.rounding import percent_down
 
 
@@ -24,6 +25,7 @@ def runs_table(board: Board) -> Table:
             "Training time is that of all epochs, certification time that of all pictures, in "
             "hours, minutes and seconds; – is what the folder of a run does not tell. The model's "
             "accuracy is that of the network alone on the pictures as they are.",
+            *_together(board),
             *_stopped(board),
             *(f"Not compared: {board.name(run)}: {why}." for run, why in board.unused),
         ),
@@ -62,6 +64,21 @@ def _row(board: Board, reading: Reading) -> tuple[Cell, ...]:
         ),
         Cell(accuracy),
     )
+
+
+def _together(board: Board) -> list[str]:
+    """What all runs of a data set took, one after another; nothing where not every run tells."""
+    said = []
+    for dataset in board.datasets:
+        facts = [reading.facts for reading in board.readings if reading.dataset == dataset]
+        training = sum(f.training_seconds or 0.0 for f in facts)
+        known = [f.seconds for f in facts if f.seconds is not None]
+        if len(known) == len(facts):
+            said.append(
+                f"{TITLES[dataset]} {duration(training + sum(known))}, of which training "
+                f"{duration(training)}"
+            )
+    return [f"All runs added up: {'; '.join(said)}."] if said else []
 
 
 def _stopped(board: Board) -> list[str]:
