@@ -56,6 +56,15 @@ def test_the_readme_quotes_the_best_of_the_runs(board: Board) -> None:
             if cell.deformation == name and radius in (None, cell.radius)
         )
         assert (float(paper), float(ours)) == (float(cell.theirs), float(cell.ours))
+    affine = [
+        float(cell.ours)
+        for data in ("cifar10", "mnist")
+        for cell in board.cells_of(data)
+        if cell.kind == "route" and cell.deformation.endswith(", affine")
+    ]
+    said = re.search(r"by affine noise ours are ([\d.]+), ([\d.]+) and\s+([\d.]+) %", text)
+    assert said is not None
+    assert [float(number) for number in said.groups()] == affine
 
 
 @pytest.mark.parametrize("name", SETS)

@@ -166,7 +166,7 @@ def test_the_best_is_not_sought_among_fewer_pictures(tmp_path: Path) -> None:
     assert twice == [
         [
             *("few (always 1,000 samples)", "mnist/turn54 (always 1,000 samples)"),
-            *("10", "110", "50", "50", "0", "0"),
+            *("10", "50", "50", "50", "0", "0"),
         ]
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 from deformrs.config import Config
@@ -122,13 +123,25 @@ def average_words(config: Config) -> str:
 
 
 def stopping_words(config: Config) -> str:
-    """Until when pictures were sampled; nothing where it was up to a fixed number."""
-    radii, regions = (lookup(config, "stopping", key) for key in ("radii", "regions"))
+    """Until when pictures were sampled; nothing where it was up to a fixed number.
+
+    >>> stopping_words({"stopping": {"radii": ["10px", "13px", "2px"], "regions": ["shear=0"]}})
+    'until settled: 2px, 10px, 13px, shear=0'
+    """
     tolerance = lookup(config, "stopping", "tolerance")
-    asked = [str(text) for some in (radii, regions) if isinstance(some, list) for text in some]
+    radii, regions = (
+        [str(text) for text in some] if isinstance(some, list) else []
+        for some in (lookup(config, "stopping", key) for key in ("radii", "regions"))
+    )
+    asked = [*sorted(radii, key=_leading_number), *regions]
     words = [f"until settled: {', '.join(asked)}"] if asked else []
     words += [f"until less than {tolerance} is to gain"] if tolerance is not None else []
     return " and ".join(words)
+
+
+def _leading_number(text: str) -> float:
+    found = re.match(r"[\d.]+(e[-+]?\d+)?", text)
+    return float(found[0]) if found else math.inf
 
 
 def chosen_words(member: Member) -> str:

@@ -13,7 +13,7 @@ from deformrs.report.layout import Cell, Table
 class Agreement:
     """A run beside a fuller one of the same classifier, on the pictures that both have.
 
-    A question is one picture at one published radius.
+    A question is one picture at one of the published radii at which anything is certified.
     """
 
     few: Reading
@@ -57,8 +57,10 @@ def agreement_table(board: Board) -> Table | None:
         ),
         rows=tuple(_row(board, agreement) for agreement in found),
         notes=(
-            "A question is one picture at one of the paper's radii. Both runs are of the same "
-            "model, deformation, noise and alpha, and only pictures that both have are counted.",
+            "A question is one picture at one of the paper's radii, up to the largest at which "
+            "either run certifies any picture. Both runs are of the same model, deformation, noise "
+            "and alpha, and only pictures that both have are counted. Where they have the same "
+            "seed, the samples of the one that stops early are the first of the other's.",
         ),
     )
 
@@ -70,7 +72,7 @@ def _agreement(few: Reading, full: Reading) -> Agreement:
         few=few,
         full=full,
         pictures=len(both),
-        questions=len(both) * len(few.certified),
+        questions=len(both) * max((max(pair) for pair in pairs), default=0),
         in_few=sum(here for here, _ in pairs),
         in_full=sum(there for _, there in pairs),
         only_few=sum(max(0, here - there) for here, there in pairs),
