@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -26,10 +27,12 @@ from deformrs import (
 )
 from deformrs.certificate import Counts
 from deformrs.compiling import Compiled, compiled
+from deformrs.engines import certify_dataset
 from deformrs.errors import InputError, ModelError, NoMemoryError, ScarcityWarning
 from deformrs.models import SmallCNN
 from deformrs.noise import NoiseLaw
-from deformrs.randomness import BLOCK, Batch, Draws, Span, Stage, raw_batches
+from deformrs.randomness import BLOCK, Draws, Span, Stage, in_batches
+from deformrs.runs import Result
 from deformrs.sampling import Sampler
 from deformrs.space import Space
 from deformrs.stopping import Stopping
@@ -53,8 +56,9 @@ def five_classes() -> SmoothedClassifier:
     return SmoothedClassifier(model, Rotation(), Uniform(2.0), 5, batch_size=64)
 
 
-def draws(spans: list[Span], size: int) -> list[Batch]:
-    return list(raw_batches(Draws(Uniform(1.0), SPACE, CPU, seed=1), spans, size))
+def draws(spans: list[Span], size: int) -> list[Tensor]:
+    drawn = Draws(Uniform(1.0), SPACE, CPU, seed=1)
+    return [drawn.of(batch) for batch in in_batches(spans, size)]
 
 
 class TestKeptDraws:
@@ -65,9 +69,9 @@ class TestKeptDraws:
         for start, stop in ((0, 16), (16, 30), (30, 256), (256, 300), (300, 700)):
             for index, rows in found.items():
                 span = Span(index, Stage.ESTIMATE, start, stop)
-                rows += [batch.raw for batch in raw_batches(kept, [span], 50)]
+                rows += [kept.of(batch) for batch in in_batches([span], 50)]
         for index, rows in found.items():
-            whole = draws([Span(index, Stage.ESTIMATE, 0, 700)], 10**6)[0].raw
+            whole = draws([Span(index, Stage.ESTIMATE, 0, 700)], 10**6)[0]
             assert torch.equal(torch.cat(rows), whole)
 
     def test_a_block_is_drawn_once_however_often_one_looks(
@@ -110,11 +114,10 @@ class TestKeptDraws:
 
 class TestSpans:
     def test_a_span_is_the_same_part_of_the_noise_whatever_came_before(self) -> None:
-        whole = torch.cat([batch.raw for batch in draws([Span(7, Stage.ESTIMATE, 0, 1000)], 64)])
+        whole = torch.cat(draws([Span(7, Stage.ESTIMATE, 0, 1000)], 64))
         for start, stop in ((0, 1), (10, 30), (250, 260), (256, 512), (300, 999)):
             before = Span(3, Stage.SELECT, 5, 77)
-            found = draws([before, Span(7, Stage.ESTIMATE, start, stop)], 50)
-            rows = torch.cat([batch.raw for batch in found])[72:]
+            rows = torch.cat(draws([before, Span(7, Stage.ESTIMATE, start, stop)], 50))[72:]
             assert torch.equal(rows, whole[start:stop])
 
     @given(
@@ -130,17 +133,20 @@ class TestSpans:
             Span(k, Stage.ESTIMATE, start, start + length, k, 10 + k)
             for k, (start, length) in enumerate(parts)
         ]
-        batches = draws(spans, size)
-        assert all(len(batch) == size for batch in batches[:-1])
-        pieces = [piece for batch in batches for piece in batch.pieces]
-        assert [(p.index, i) for p in pieces for i in range(p.start, p.stop)] == [
-            (span.index, i) for span in spans for i in range(span.start, span.stop)
-        ]
-        for batch in batches:
-            cut = list(batch.cut(smaller))
-            assert all(len(part) == smaller for part in cut[:-1])
-            assert all(sum(map(len, part.pieces)) == len(part) <= smaller for part in cut)
-            assert torch.equal(torch.cat([part.raw for part in cut]), batch.raw)
+        batches = list(in_batches(spans, size))
+        samples = [(s.index, s.picture, s.row, i) for s in spans for i in range(s.start, s.stop)]
+        drawn = Draws(Uniform(1.0), SPACE, CPU, seed=1)
+        cut = [part for batch in batches for part in in_batches(batch, smaller)]
+        for whole, most in ((batches, size), (cut, smaller)):
+            assert all(0 < sum(map(len, batch)) <= most for batch in whole)
+            pieces = [piece for batch in whole for piece in batch]
+            assert samples == [
+                (p.index, p.picture, p.row, i) for p in pieces for i in range(p.start, p.stop)
+            ]
+            if samples:
+                found = torch.cat([drawn.of(batch) for batch in whole])
+                assert torch.equal(found, torch.cat(draws(spans, 10**6)))
+        assert all(sum(map(len, batch)) == size for batch in batches[:-1])
 
     def test_pieces_go_to_their_rows(self) -> None:
         spans = [
@@ -209,6 +215,43 @@ class TestMemory:
         assert sum(told) == 999
         assert max(tight.sizes[3:]) == 25
         assert g.batch_size == 200, "what the run was asked for"
+
+    def test_draws_that_do_not_fit_are_halved_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Noise on every pixel takes more room than the pictures."""
+        spans = [Span(k, Stage.ESTIMATE, 0, 333, k, k) for k in range(3)]
+        expected = sampler().count(PICTURES, spans, 3, seed=0)
+        plenty, sizes = Draws.of, list[int]()
+
+        def scarce(draws: Draws, batch: Sequence[Span]) -> Tensor:
+            sizes.append(sum(map(len, batch)))
+            if sizes[-1] > 100:
+                raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+            return plenty(draws, batch)
+
+        monkeypatch.setattr(Draws, "of", scarce)
+        g = sampler(batch_size=200)
+        with pytest.warns(ScarcityWarning, match="goes on with batches of 100"):
+            assert np.array_equal(g.count(PICTURES, spans, 3, seed=0), expected)
+        assert sizes[:2] == [200, 100]
+
+    def test_plain_answers_are_halved_too(self) -> None:
+        pictures = PICTURES.repeat(30, 1, 1, 1)
+        expected = sampler(batch_size=5).plain(pictures)
+        g = sampler(Greedy(50).eval(), batch_size=200)
+        with pytest.warns(ScarcityWarning, match="goes on with batches of 45"):
+            assert g.plain(pictures) == expected
+
+    def test_many_pictures_are_certified_in_little_memory(self) -> None:
+        labelled = [(PICTURES[k % 3], 0) for k in range(20)]
+
+        def certified(model: nn.Module, size: int) -> list[Result]:
+            g = SmoothedClassifier(model.eval(), Rotation(), Uniform(2.0), 5, batch_size=size)
+            asked = Stopping(radii=("10deg",))
+            return list(certify_dataset(g, labelled, n=100, n0=20, stopping=asked))
+
+        with pytest.warns(ScarcityWarning, match="goes on with batches of 8"):
+            found = certified(Greedy(8), 16)
+        assert found == certified(SmallCNN(num_classes=5, width=4, seed=3), 8)
 
     def test_one_picture_too_large_is_an_error(self) -> None:
         g = sampler(Greedy(0).eval(), batch_size=4)
@@ -291,6 +334,28 @@ class TestCompiled:
         assert np.array_equal(
             g.count(PICTURES, spans, 1, seed=0), sampler().count(PICTURES, spans, 1, seed=0)
         )
+
+    def test_what_fails_uncompiled_too_is_told_as_such(self, quickly: None) -> None:
+        """And does not turn compilation off: the next picture may be right."""
+        g = sampler(how="default")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(ModelError, match="the model's answer is an error"):
+                g.warm_up(PICTURES.expand(-1, 2, -1, -1))
+            g.warm_up(PICTURES)
+        assert g.compiled == "default"
+
+        def picky(pictures: Tensor) -> Tensor:
+            raise TypeError("needs two arguments")
+
+        with pytest.raises(ModelError, match="needs two arguments"):
+            sampler(picky, how="default").warm_up(PICTURES)
+
+    def test_too_little_memory_for_compiling_halves_the_batch(self, quickly: None) -> None:
+        g = sampler(Greedy(30, RuntimeError).eval(), batch_size=40, how="default")
+        with pytest.warns(ScarcityWarning, match="goes on with batches of 20"):
+            g.warm_up(PICTURES)
+        assert g.compiled == "default"
 
     def test_convolutions_are_tried_only_while_it_runs(
         self, monkeypatch: pytest.MonkeyPatch

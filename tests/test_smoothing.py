@@ -24,7 +24,7 @@ from deformrs import (
 )
 from deformrs.errors import InputError
 from deformrs.models import SmallCNN
-from deformrs.randomness import BLOCK, Draws, Span, Stage, block_seed, raw_batches
+from deformrs.randomness import BLOCK, Draws, Span, Stage, block_seed, in_batches
 from deformrs.space import Space
 from smoothed import IMAGE, Model, smoothed
 
@@ -41,11 +41,8 @@ class TestReproducibility:
         space = Translation().space((8, 8))
 
         def draw(size: int) -> Tensor:
-            spans = [Span(2, Stage.ESTIMATE, 0, n)]
-            batches = raw_batches(
-                Draws(Gaussian(1.0), space, torch.device("cpu"), seed=4), spans, size
-            )
-            rows = [batch.raw for batch in batches]
+            kept = Draws(Gaussian(1.0), space, torch.device("cpu"), seed=4)
+            rows = [kept.of(batch) for batch in in_batches([Span(2, Stage.ESTIMATE, 0, n)], size)]
             assert all(len(batch) == size for batch in rows[:-1])
             return torch.cat(rows)
 
@@ -97,11 +94,8 @@ class TestReproducibility:
         with probability below 1e-5.
         """
         space = Translation().space((8, 8))
-        spans = [Span(0, Stage.ESTIMATE, 0, 2001 * BLOCK)]
-        batches = raw_batches(
-            Draws(Gaussian(1.0), space, torch.device("cpu"), seed=0), spans, BLOCK
-        )
-        rows = torch.cat([batch.raw for batch in batches])[:, 0].reshape(-1, BLOCK)
+        draws = Draws(Gaussian(1.0), space, torch.device("cpu"), seed=0)
+        rows = draws.of([Span(0, Stage.ESTIMATE, 0, 2001 * BLOCK)])[:, 0].reshape(-1, BLOCK)
         products = (rows[:-1] * rows[1:]).double()
         each = products.sum(dim=0) / math.sqrt(len(products))
         assert each.abs().max() < 5.5

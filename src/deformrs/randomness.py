@@ -51,36 +51,27 @@ class Span:
         return Span(self.index, self.stage, start, stop, self.picture, self.row)
 
 
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """Draws of several spans, one after another."""
+def in_batches(spans: Iterable[Span], size: int) -> Iterator[tuple[Span, ...]]:
+    """The samples of all spans in batches of that size, but for the last.
 
-    raw: Tensor
-    """[n, d], to be made params by the law."""
-    pieces: tuple[Span, ...]
-
-    def __len__(self) -> int:
-        return len(self.raw)
-
-    def cut(self, size: int) -> Iterator[Batch]:
-        """The same draws in batches of at most that size."""
-        if len(self) <= size:
-            yield self
-            return
-        pieces, start = list(self.pieces), 0
-        while pieces:
-            taken: list[Span] = []
-            room = size
-            while pieces and room:
-                piece = pieces.pop(0)
-                middle = min(piece.stop, piece.start + room)
-                taken.append(piece.part(piece.start, middle))
-                if middle < piece.stop:
-                    pieces.insert(0, piece.part(middle, piece.stop))
-                room -= len(taken[-1])
-            end = start + size - room
-            yield Batch(self.raw[start:end], tuple(taken))
-            start = end
+    >>> twice = [Span(0, Stage.SELECT, 0, 7)] * 2
+    >>> [[len(part) for part in batch] for batch in in_batches(twice, 5)]
+    [[5], [2, 3], [4]]
+    """
+    pieces: list[Span] = []
+    room = size
+    for span in spans:
+        at = span.start
+        while at < span.stop:
+            end = min(span.stop, at + room)
+            pieces.append(span.part(at, end))
+            room -= end - at
+            at = end
+            if not room:
+                yield tuple(pieces)
+                pieces, room = [], size
+    if pieces:
+        yield tuple(pieces)
 
 
 def block_seed(seed: int, index: int, stage: Stage, block: int) -> int:
@@ -101,8 +92,9 @@ def _start(seed: int, index: int) -> int:
 class Draws:
     """Blocks of noise on a device, each from its own seed. For one thread.
 
-    Of a block that is not used up the draws are kept while there is `room` for so many numbers:
-    who looks every few samples would otherwise draw it again each time.
+    Of a block that is not used up the draws are kept while there is `room` for so many numbers, and
+    those of the last one in any case: who looks every few samples, or takes small batches, would
+    otherwise draw it again each time.
     """
 
     def __init__(
@@ -110,45 +102,35 @@ class Draws:
     ) -> None:
         self.law, self.space, self.seed = law, space, seed
         self._generator = torch.Generator(device)
-        self._most = room // (BLOCK * space.dim)
+        self._most = max(1, room // (BLOCK * space.dim))
         self._kept: dict[tuple[int, Stage, int], Tensor] = {}
 
-    def block(self, index: int, stage: Stage, block: int, *, again: bool) -> Tensor:
-        """The draws of a block: [BLOCK, d]. `again` says that it will be asked for again."""
+    def of(self, spans: Iterable[Span]) -> Tensor:
+        """The draws of all samples of the spans, in their order: [n, d].
+
+        A draw follows from the seed and from the index, the stage and the number of its sample:
+        whatever the other spans, and whatever was drawn before.
+        """
+        rows = []
+        for span in spans:
+            at = span.start
+            while at < span.stop:
+                block, inside = divmod(at, BLOCK)
+                end = min(span.stop, (block + 1) * BLOCK)
+                drawn = self._block(span.index, span.stage, block, again=end % BLOCK > 0)
+                rows.append(drawn[inside : inside + end - at])
+                at = end
+        return torch.cat(rows)
+
+    def _block(self, index: int, stage: Stage, block: int, *, again: bool) -> Tensor:
+        """The draws of a block: [BLOCK, d]. `again` says that it may be asked for again."""
         name = (index, stage, block)
         drawn = self._kept.pop(name, None)
         if drawn is None:
             self._generator.manual_seed(block_seed(self.seed, index, stage, block))
             drawn = self.law.raw(BLOCK, self.space, self._generator)
-        if again and self._most:
+        if again:
             self._kept[name] = drawn
             if len(self._kept) > self._most:
                 del self._kept[next(iter(self._kept))]  # the one that was asked for longest ago
         return drawn
-
-
-def raw_batches(draws: Draws, spans: Iterable[Span], batch_size: int) -> Iterator[Batch]:
-    """The draws of all spans in batches of that size, but for the last.
-
-    A draw follows from the seed and from the index, the stage and the number of its sample:
-    whatever the batch size and the other spans.
-    """
-    rows: list[Tensor] = []
-    pieces: list[Span] = []
-    room = batch_size
-    for span in spans:
-        at = span.start
-        while at < span.stop:
-            block, inside = divmod(at, BLOCK)
-            end = min(span.stop, (block + 1) * BLOCK)
-            drawn = draws.block(span.index, span.stage, block, again=end % BLOCK > 0)
-            while at < end:
-                taken = min(end - at, room)
-                rows.append(drawn[inside : inside + taken])
-                pieces.append(span.part(at, at + taken))
-                at, inside, room = at + taken, inside + taken, room - taken
-                if not room:
-                    yield Batch(torch.cat(rows), tuple(pieces))
-                    rows, pieces, room = [], [], batch_size
-    if rows:
-        yield Batch(torch.cat(rows), tuple(pieces))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from deformrs.errors import (
 )
 from deformrs.geometry import Padding, size_of, warp
 from deformrs.noise import NoiseLaw
-from deformrs.randomness import Batch, Draws, Span, raw_batches
+from deformrs.randomness import Draws, Span, in_batches
 from deformrs.scoring import no_memory, scores_of
 
 Watch = Callable[[int], None]
@@ -29,6 +30,10 @@ Watch = Callable[[int], None]
 
 Execution = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """From raw draws, pictures and perhaps a shift to scores."""
+
+
+Part = TypeVar("Part")
+Done = TypeVar("Done")
 
 
 class Sampler:
@@ -134,15 +139,18 @@ class Sampler:
             try:
                 execution = compiled(self._executing, self.compiled)
                 execution(raw, some, None)
-            except torch.OutOfMemoryError as error:
-                if size == 1:
-                    raise no_memory(pictures[:1]) from error
             except DeformRSError:
                 raise
-            except (RuntimeError, OSError) as error:  # a compiler fails, or has nowhere to write
-                _say(f"the model cannot be compiled here ({_reason(error)}): it runs as it is")
-                self.compiled, self._executed = "no", {}
-                return
+            except (RuntimeError, OSError, TypeError, ValueError) as error:
+                if _is_scarcity(error):
+                    if size == 1:
+                        raise no_memory(pictures[:1]) from error
+                else:
+                    # What fails uncompiled too is raised here, and is no fault of the compiler.
+                    scores_of(self.model, self._moved(raw[:1], some[:1], None))
+                    _say(f"the model cannot be compiled here ({_reason(error)}): it runs as it is")
+                    self.compiled, self._executed = "no", {}
+                    return
             else:
                 self._executed[single] = execution
                 self._compiled_for = pictures.shape[1:]
@@ -162,35 +170,56 @@ class Sampler:
         """The largest score of every sample, the class that has it, and the row it belongs to."""
         self.warm_up(pictures)
         draws = self.draws(pictures, seed) if draws is None else draws
-        for batch in raw_batches(draws, spans, self.batch_size):
-            for scores, own in self._scored(batch, pictures, rows, shift):
-                best, answers = scores.max(dim=1)
-                yield best, answers, own
-            if watch is not None:
-                watch(len(batch))
 
-    def _scored(
-        self, batch: Batch, pictures: Tensor, rows: int, shift: Tensor | None
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Scores of a batch, and the row that each belongs to, in parts that fit the memory."""
-        waiting = [batch]
+        def answered(batch: tuple[Span, ...]) -> tuple[Tensor, Tensor, Tensor]:
+            scores, own = self._scores(batch, draws, pictures, rows, shift)
+            best, answers = scores.max(dim=1)
+            return best, answers, own
+
+        for batch in in_batches(spans, self._fitting):
+            yield from self._fitted(batch, _samples_of, in_batches, answered, pictures)
+            if watch is not None:
+                watch(_samples_of(batch))
+
+    @torch.inference_mode()
+    def plain(self, pictures: Tensor) -> list[int]:
+        """What the model answers to pictures as they are: [k, c, h, w]. No noise is drawn."""
+
+        def answered(part: Tensor) -> list[int]:
+            answers: list[int] = scores_of(self.model, part).argmax(dim=1).tolist()
+            return answers
+
+        found = self._fitted(pictures, len, Tensor.split, answered, pictures)
+        return [answer for part in found for answer in part]
+
+    def _fitted(
+        self,
+        whole: Part,
+        length: Callable[[Part], int],
+        cut: Callable[[Part, int], Iterable[Part]],
+        work: Callable[[Part], Done],
+        pictures: Tensor,
+    ) -> Iterator[Done]:
+        """`work` of all parts of the whole, which are cut until they fit the memory."""
+        waiting = [whole]
         while waiting:
             part = waiting.pop(0)
-            if len(part) > self._fitting:
-                waiting[:0] = part.cut(self._fitting)
+            size = length(part)
+            if size > self._fitting:
+                waiting[:0] = cut(part, self._fitting)
                 continue
-            # Compiled, a part is filled up.
-            size = self._fitting if self._executed else len(part)
             try:
-                scored = self._scores(part, pictures, rows, shift)
+                done = work(part)
             except RuntimeError as error:
                 if not _is_scarcity(error):
                     raise
+                # Compiled, a part was filled up.
+                size = self._fitting if self._executed else size
                 if size == 1:
                     raise no_memory(pictures[:1]) from error
                 waiting.insert(0, part)
             else:
-                yield scored
+                yield done
                 continue
             # Out of the handler, whose traceback holds on to what did not fit.
             self._shrink(size, pictures)
@@ -205,14 +234,21 @@ class Sampler:
             torch.cuda.empty_cache()
 
     def _scores(
-        self, batch: Batch, pictures: Tensor, rows: int, shift: Tensor | None
+        self,
+        batch: tuple[Span, ...],
+        draws: Draws,
+        pictures: Tensor,
+        rows: int,
+        shift: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
+        """Scores of a batch, and the row that each belongs to."""
         execution = self._executed.get(len(pictures) == 1)
-        raw, size = batch.raw, len(batch)
+        raw = draws.of(batch)
+        size = len(raw)
         if execution is not None:  # compiled for one shape: filled up to it
             filling = raw[-1:].expand(self._fitting - size, -1)
             raw, size = torch.cat([raw, filling]), self._fitting
-        places, own = _where(batch.pieces, size, rows, pictures.device)
+        places, own = _where(batch, size, rows, pictures.device)
         of_each = _of_each(pictures, places)
         if execution is None:
             scores = scores_of(self.model, self._moved(raw, of_each, shift))
@@ -246,12 +282,11 @@ def _of_each(pictures: Tensor, places: Tensor) -> Tensor:
 
 
 def _where(
-    pieces: Sequence[Span], size: int, filling: int, device: torch.device
+    batch: Sequence[Span], size: int, filling: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """The place of the picture of every sample, and the row of its count; `filling` at the end."""
-    lengths = [len(piece) for piece in pieces]
-    lengths.append(size - sum(lengths))
-    both = np.array([[*(p.picture for p in pieces), 0], [*(p.row for p in pieces), filling]])
+    lengths = [*map(len, batch), size - _samples_of(batch)]
+    both = np.array([[*(s.picture for s in batch), 0], [*(s.row for s in batch), filling]])
     places = torch.from_numpy(np.repeat(both, lengths, axis=1))
     if device.type == "cuda":  # from pinned memory the copy does not wait for the device
         places = places.pin_memory()
@@ -259,7 +294,11 @@ def _where(
     return own[0], own[1]
 
 
-def _is_scarcity(error: RuntimeError) -> bool:
+def _samples_of(batch: Sequence[Span]) -> int:
+    return sum(map(len, batch))
+
+
+def _is_scarcity(error: Exception) -> bool:
     """Is there too little memory? What a CPU runs out of has no exception of its own."""
     known = isinstance(error, torch.OutOfMemoryError | NoMemoryError)
     return known or "allocate memory" in str(error)

@@ -17,7 +17,7 @@ from deformrs.noise import NoiseLaw
 from deformrs.protocol import counts_of, method_for
 from deformrs.randomness import Span, Stage
 from deformrs.sampling import Sampler, Watch
-from deformrs.scoring import check_evaluating, scores_of
+from deformrs.scoring import check_evaluating
 from deformrs.space import Space
 from deformrs.statistics import sign_test
 from deformrs.stopping import Rule, Stopping
@@ -257,16 +257,10 @@ class SmoothedClassifier:
         """What the model itself answers to the picture as it is. No guarantee comes with it."""
         return self.answer_all([image])[0]
 
-    @torch.inference_mode()
     def answer_all(self, images: Sequence[Tensor]) -> list[int]:
         """The same for each of several pictures of one size."""
         check_evaluating(self.model)
-        pictures = self._stacked(images)
-        answers: list[int] = []
-        for start in range(0, len(pictures), self.batch_size):
-            part = pictures[start : start + self.batch_size]
-            answers += scores_of(self.model, part).argmax(dim=1).tolist()
-        return answers
+        return self.sampler.plain(self._stacked(images))
 
     def _ready(
         self, images: Sequence[Tensor], seed: int, indices: Sequence[int]
