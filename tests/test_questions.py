@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from deformrs import Affine, Compose, Counts, Gaussian, Rotation, Translation, Uniform
@@ -9,7 +11,9 @@ from deformrs.deformations import Deformation
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.noise import NoiseLaw
 from deformrs.questions import questions
+from deformrs.report.radii import Radius
 from deformrs.runs import Result
+from deformrs.stopping import Stopping
 
 
 def result(
@@ -24,6 +28,20 @@ def test_a_radius_is_read_in_the_unit_of_the_family() -> None:
     assert [q.holds(result(Rotation(), Uniform(0.6))) for q in asked] == [True, False, True]
     assert [q.holds(result(Rotation(), Uniform(0.6), label=0)) for q in asked] == [False] * 3
     assert [q.words for q in asked][:2] == ["up to 10deg", "up to 45deg"]
+
+
+def test_beyond_half_a_turn_there_is_no_other_angle() -> None:
+    """The rule that stops sampling asks the same as what is asked of results and in reports."""
+    whole, part = Uniform(math.pi), Uniform(0.6)
+    space = Rotation().space((28, 28))
+    for text in ("180deg", "270deg", "720deg"):
+        (asked,) = questions([text], [])
+        assert asked.holds(result(Rotation(), whole))
+        assert not asked.holds(result(Rotation(), part))
+        assert Radius(text, space.blocks[0]).value((28, 28)) == math.pi
+        assert Stopping(radii=(text,)).rule(whole, space, 0.001, 10).thresholds
+    half, more = (Stopping(radii=(r,)).rule(whole, space, 0.001, 10) for r in (math.pi, 5.0))
+    assert half.thresholds == more.thresholds
 
 
 def test_pixels_are_counted_on_each_picture() -> None:

@@ -32,8 +32,9 @@ def compiled(function: Callable[P, R], how: Compiled) -> Callable[P, R]:
     """The same function, to be compiled when it is first called; RuntimeError if it cannot be.
 
     torch.compile remembers by the code that a function has, and gives up in silence after eight
-    shapes and models: so each function gets a copy of its code. On a GPU cuDNN tries its
-    convolutions on the first call and takes the fastest.
+    shapes and models: so each function gets a copy of its code. (Where a model breaks the graph,
+    the functions within share theirs with all models, and the limit holds for them.) On a GPU cuDNN
+    tries its convolutions on the first call and takes the fastest.
     """
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -38,7 +38,8 @@ class RadiusAsked:
     def holds(self, result: Result) -> bool:
         """Right, and certified that far?"""
         space = result.certificate.space
-        return result.holds(parse_quantity(self.text, space.blocks[0].unit, space.size))
+        block = space.blocks[0]
+        return result.holds(block.reach(parse_quantity(self.text, block.unit, space.size)))
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,12 @@ class Block:
                 f"the period of {self.family}", self.period, "must be positive", "None for none"
             )
 
+    def reach(self, radius: float) -> float:
+        """The radius, or half a period where that is less: half a turn each way is every angle."""
+        if self.period is None or self.dim > 1:
+            return radius
+        return min(radius, self.period / 2)
+
 
 @dataclass(frozen=True)
 class Space:

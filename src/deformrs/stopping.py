@@ -264,9 +264,10 @@ def _quantity(name: str, value: float | str, space: Space) -> float:
             "is one number only for one family",
             "ask for a region, e.g. 'rotation<=10deg, scale=0.8..1.2'",
         )
+    block = space.blocks[0]
     if not isinstance(value, str):
-        return value
-    quantity = parse_quantity(value, space.blocks[0].unit, space.size)
+        return block.reach(value)
+    quantity = parse_quantity(value, block.unit, space.size)
     if not (is_real(quantity) and quantity >= 0):
         raise InputError(name, repr(value), "must be finite and not negative", "e.g. 10deg")
-    return quantity
+    return block.reach(quantity)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+from deformrs.compiling import Compiled
 from deformrs.engines import certify_dataset
-from deformrs.engines.groups import Group, groups_of, together_for
+from deformrs.engines.groups import Asked, Group, groups_of, together_for
 from deformrs.errors import InputError, ModelError
 from deformrs.models import SmallCNN
 from deformrs.runs import CERTIFICATES, load_run, read_config, read_times
@@ -33,8 +35,12 @@ def test_results_are_those_of_each_picture_alone(
     assert list(certify_dataset(g, pictures, n=300, n0=30, together=together)) == alone
 
 
-def test_a_picture_that_is_left_over_is_not_alone() -> None:
+@pytest.mark.parametrize(("how", "last"), [("no", 1), ("default", 2)])
+def test_a_picture_that_is_left_over_is_alone_only_uncompiled(
+    how: Compiled, last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A compiled program is for a single picture, or for several: one run needs one."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     asked = Stopping(radii=("10deg",))
     alone = list(certify_dataset(smoothed(), PICTURES, n=300, n0=30, stopping=asked, together=1))
     sizes: list[int] = []
@@ -45,9 +51,9 @@ def test_a_picture_that_is_left_over_is_not_alone() -> None:
             return super().count(pictures, *arguments, **options)  # type: ignore[arg-type]
 
     g = smoothed()
-    g.sampler.__class__ = Watched
+    g.sampler.__class__, g.sampler.compiled = Watched, how
     shared = list(certify_dataset(g, PICTURES, n=300, n0=30, stopping=asked, together=3))
-    assert set(sizes) == {3, 2}, "seven pictures: three, three, and one with a copy of itself"
+    assert set(sizes) == {3, last}, "seven pictures: three, three, and one; a copy beside it"
     assert shared == alone
 
 
@@ -108,7 +114,8 @@ def test_one_picture_at_a_time_on_a_cpu() -> None:
 def test_a_group_that_is_not_full_is_filled_up() -> None:
     images = tuple(image for image, _ in PICTURES[:2])
     group = Group((4, 5), images, (0, 1), ("", ""), 4)
-    ((filled, indices),) = group._parts(fill=True)
+    asked = Asked(100, 10, 0.001, 0, "clopper_pearson", None, None, None)
+    ((filled, indices),) = group._parts(asked, smoothed())
     assert indices == [4, 5, 5, 5]
     assert [torch.equal(image, images[1]) for image in filled] == [False, True, True, True]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from deformrs import (
     Translation,
     Uniform,
 )
+from deformrs.config import Config, ConfigValue
 from deformrs.regions import Shift
 from deformrs.report.against.compositions import COMPOSITIONS
 from deformrs.report.against.writing import write_against_paper
@@ -99,6 +101,21 @@ def test_only_orders_of_the_same_maps_are_asked(
     assert ("Not compared: chain: the paper has no composition of these" in page) != asked
     if asked:
         assert found["mnist", MOVED.name, MOVED.text]["ours"] == "87.50"
+
+
+def test_a_composition_that_no_run_was_sampled_for_is_said_to_be_so(tmp_path: Path) -> None:
+    made = run(tmp_path / "affine", 5, Affine(), Gaussian(0.3), "cifar10")
+
+    def page(radii: list[ConfigValue], regions: list[ConfigValue]) -> str:
+        stopping: Config = {"radii": radii, "regions": regions, "tolerance": None}
+        stopped = replace(made, config=made.config | {"stopping": stopping})
+        return write_against_paper([stopped], tmp_path / "out")["README.md"].read_text()
+
+    listed = f"- CIFAR-10, {MOVED.name}: −37.91 points"
+    assert f"{listed} (asked of no run)\n" in page(["0.1"], [SHEARED.text])
+    assert f"{listed}\n" in page([], [MOVED.text.replace(" ", "")])
+    plain = write_against_paper([made], tmp_path / "out")["README.md"].read_text()
+    assert f"{listed}\n" in plain
 
 
 def test_the_orders_have_the_same_maps() -> None:

@@ -1,6 +1,7 @@
 """How often two ways to execute the same classifier answer otherwise to the same sample.
 
-The noise is the same on every path; how a network rounds is not, unless on a CPU in float32.
+The noise is the same on every path; how a network rounds is not, unless on a CPU in
+float32 and uncompiled.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Group:
     def certified(self, asked: Asked, classifier: SmoothedClassifier) -> list[Result]:
         """Their results, in order."""
         results: list[tuple[Certificate, int]] = []
-        for images, indices in self._parts(fill=asked.stopping is None):
+        for images, indices in self._parts(asked, classifier):
             certificates = classifier.certify_all(
                 images,
                 asked.n,
@@ -111,7 +111,7 @@ class Group:
         self.check_unchanged(done)
         counts: list[tuple[int, ...]] = []
         answers: list[int] = []
-        for images, indices in self._parts(fill=asked.stopping is None):
+        for images, indices in self._parts(asked, classifier):
             counts += classifier.count_all(
                 images, asked.n0, Stage.SELECT, seed=asked.seed, indices=indices
             )
@@ -140,14 +140,18 @@ class Group:
                     "restore it, or begin another run",
                 )
 
-    def _parts(self, *, fill: bool) -> Iterator[tuple[list[Tensor], list[int]]]:
+    def _parts(
+        self, asked: Asked, classifier: SmoothedClassifier
+    ) -> Iterator[tuple[list[Tensor], list[int]]]:
         """What is sampled at once."""
         if len({(image.shape, image.dtype) for image in self.images}) > 1:
             for image, index in zip(self.images, self.indices, strict=True):
                 yield [image], [index]
             return
-        # One that is left over has a partner: alone it would need another program compiled.
-        wanted = self.together if fill else min(self.together, 2)
+        wanted = self.together
+        if asked.stopping is not None:
+            # One that is left over has a partner: alone it would need another program compiled.
+            wanted = min(wanted, 1 if classifier.sampler.compiled == "no" else 2)
         lacking = max(0, wanted - len(self.images))
         yield (
             [*self.images, *(self.images[-1:] * lacking)],

@@ -40,10 +40,7 @@ class Radius:
 
     def value(self, size: Size) -> float:
         """In the package's own unit, on pictures of that size."""
-        value = parse_quantity(self.text, self.block.unit, size)
-        period = self.block.period
-        # Half a turn each way is every angle there is.
-        return value if period is None else min(value, period / 2)
+        return self.block.reach(parse_quantity(self.text, self.block.unit, size))
 
     def in_people_units(self, size: Size) -> Fraction:
         """In degrees, pixels or per cent; exactly as typed where it was typed so."""
@@ -66,13 +63,12 @@ class Radius:
             return True
         if lookup(run.config, "stopping", "tolerance") is not None:
             return True
-        asked = lookup(run.config, "stopping", "radii")
+        listed = lookup(run.config, "stopping", "radii")
+        asked = listed if isinstance(listed, list) else []
         size = run.results[0].certificate.space.size
-        values = [
-            parse_quantity(text, self.block.unit, size) if isinstance(text, str) else text
-            for text in (asked if isinstance(asked, list) else [])
-        ]
-        return self.value(size) in values
+        values = [Radius(text, self.block).value(size) for text in asked if isinstance(text, str)]
+        values += [self.block.reach(r) for r in asked if isinstance(r, int | float)]
+        return any(math.isclose(value, self.value(size), abs_tol=1e-12) for value in values)
 
     def held_by(self, result: Result) -> bool:
         """Is the picture right, and certified at every shift of that norm?"""

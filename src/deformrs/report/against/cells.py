@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -139,12 +139,12 @@ def composition_cells(dataset: str, readings: Sequence[Reading]) -> list[Compare
                 continue
             run = max(asked, key=lambda reading: _covered(reading, composition))
             name = f"{composition.name}, {route}"
-            routes.append(_composed("route", name, composition, number, run))
+            routes.append(_composed(name, composition, number, run, asked))
         if routes:
             fullest = [cell for cell in routes if cell.run in counted(c.run for c in routes)]
             best = max(fullest, key=lambda cell: cell.ours)
             name = composition.name
-            cells += [_composed("composition", name, composition, number, best.run), *routes]
+            cells += [replace(best, kind="composition", deformation=name), *routes]
     return cells
 
 
@@ -165,10 +165,14 @@ def radius_text(radius: Fraction, unit: str) -> str:
 
 
 def _composed(
-    kind: Kind, name: str, composition: Composition, number: Number, run: Reading
+    name: str,
+    composition: Composition,
+    number: Number,
+    run: Reading,
+    readings: Sequence[Reading],
 ) -> Compared:
     return Compared(
-        kind=kind,
+        kind="route",
         dataset=run.dataset,
         deformation=name,
         unit=number.unit,
@@ -178,6 +182,7 @@ def _composed(
         ours=100 * _covered(run, composition),
         run=run,
         count=run.compositions[composition.name].count,
+        asked=any(composition.name in reading.sampled_for for reading in readings),
     )
 
 

@@ -8,7 +8,8 @@ from typing import Literal
 
 from deformrs.regions import Region
 from deformrs.report.coverage import Covered, covered
-from deformrs.runs import Result
+from deformrs.report.groups import lookup
+from deformrs.runs import Result, StoredRun
 
 Route = Literal["affine", "composed"]
 ROUTES: tuple[Route, ...] = ("affine", "composed")
@@ -41,6 +42,14 @@ class Composition:
         """
         answers = [covered(results, Region.parse(text)) for text in self._fitting(results)]
         return next((answer for answer in answers if answer.count is not None), answers[0])
+
+    def settled_by(self, run: StoredRun) -> bool:
+        """Was it settled, or sampled for? Not where sampling stopped when something else was."""
+        if "stopping" not in run.config or lookup(run.config, "stopping", "tolerance") is not None:
+            return True
+        asked = lookup(run.config, "stopping", "regions")
+        texts = {"".join(str(text).split()) for text in (asked if isinstance(asked, list) else [])}
+        return any("".join(order.split()) in texts for order in self.orders)
 
     def _fitting(self, results: Sequence[Result]) -> tuple[str, ...]:
         """An affine map is what it is in whatever order; a composed one has its own."""

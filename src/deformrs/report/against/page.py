@@ -109,14 +109,14 @@ def _summary(board: Board) -> list[str]:
 
 def _spoken(board: Board, cell: Compared) -> str:
     where = f"{TITLES[cell.dataset]}, {cell.deformation.replace('_', ' ')}"
+    unasked = "" if cell.asked else f" ({UNASKED})"
     if cell.kind == "composition":
-        return f"{where}: {cell.difference} points"
+        return f"{where}: {cell.difference} points{unasked}"
     chapter = next(
         c for c in board.chapters if (c.dataset, c.family) == (cell.dataset, cell.deformation)
     )
     unit = {"deg": "°", "px": " px", "fraction": " %"}.get(cell.unit, "")
     points = unit if cell.kind == "average" else " points"
-    unasked = "" if cell.asked else f" ({UNASKED})"
     return f"{where}, {shown_radius(cell, chapter)}: {cell.difference}{points}{unasked}"
 
 

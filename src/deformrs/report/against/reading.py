@@ -63,6 +63,8 @@ class Reading:
     route: Route | None
     compositions: dict[str, Covered]
     """What the run has on each composition, by its name; empty where it cannot be asked."""
+    sampled_for: frozenset[str]
+    """The names of those that each picture had its samples for."""
     alpha: float
     facts: Facts
     held: dict[tuple[int, str], int]
@@ -80,14 +82,14 @@ def read(run: StoredRun) -> Reading:
     member, dataset = group.members[0], _dataset(run, group)
     paper, block = group.paper, group.block
     radii = () if paper is None else _radii(paper)
-    held = {} if block is None else _held(run, [Radius(_text(r, block), block) for r in radii])
+    typed = [] if block is None else [Radius(_text(r, block), block) for r in radii]
+    held = {} if block is None else _held(run, typed)
     summary = summarise(run.results)
     certified = {r: sum(number > k for number in held.values()) for k, r in enumerate(radii)}
     name = str(group.deformation["name"])
     route: Route | None = {"affine": "affine", "compose": "composed"}.get(name)  # type: ignore[assignment]
     answers = [] if route is None else [(c.name, c.asked(run.results)) for c in COMPOSITIONS]
     scale, shown = _scale(member, block)
-    facts = facts_of(run)
     return Reading(
         folder=run.folder,
         dataset=dataset,
@@ -105,15 +107,16 @@ def read(run: StoredRun) -> Reading:
         right=summary.right,
         plain=summary.plain,
         certified=certified,
-        asked=_asked(run, group, radii) if facts.settled_only else frozenset(radii),
+        asked=frozenset(r for r, own in zip(radii, typed, strict=False) if own.settled_by(run)),
         average=summary.averages[0],
         curve=None
         if block is None
         else steps_of(run.results, block).thinned(list(certified), most=_THIN),
         route=route,
         compositions={name: answer for name, answer in answers if answer.count is not None},
+        sampled_for=frozenset(c.name for c in COMPOSITIONS if c.settled_by(run)),
         alpha=member.first.alpha,
-        facts=facts,
+        facts=facts_of(run),
         held=held,
         classifier=json.dumps(
             [run.config.get(key) for key in ("model", "deformation", "noise", "padding")],
@@ -132,21 +135,6 @@ def _held(run: StoredRun, radii: list[Radius]) -> dict[tuple[int, str], int]:
         )
         for result in run.results
     }
-
-
-def _asked(run: StoredRun, group: Group, radii: tuple[Fraction, ...]) -> frozenset[Fraction]:
-    """Those of the radii that sampling went on for until they were settled."""
-    typed, block = lookup(run.config, "stopping", "radii"), group.block
-    if block is None or not isinstance(typed, list):
-        return frozenset()
-
-    def among(radius: Fraction, size: Size) -> bool:
-        own = Radius(_text(radius, block), block).value(size)
-        values = [Radius(r, block).value(size) for r in typed if isinstance(r, str)]
-        values += [float(r) for r in typed if isinstance(r, int | float)]
-        return any(math.isclose(value, own, abs_tol=1e-12) for value in values)
-
-    return frozenset(r for r in radii if all(among(r, size) for size in group.sizes))
 
 
 def _dataset(run: StoredRun, group: Group) -> str:
