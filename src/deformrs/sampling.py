@@ -31,7 +31,6 @@ Watch = Callable[[int], None]
 Execution = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """From raw draws, pictures and perhaps a shift to scores."""
 
-
 Part = TypeVar("Part")
 Done = TypeVar("Done")
 
