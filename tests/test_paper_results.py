@@ -37,6 +37,11 @@ def test_the_page_and_the_table_are_those_of_the_runs(board: Board) -> None:
 
 def test_the_readme_quotes_the_best_of_the_runs(board: Board) -> None:
     text = (ROOT / "README.md").read_text()
+    counted = re.search(r"(\d+) of \d+ cells.*?(\d+) of \d+ average", to_page(board, TITLE, ""))
+    claimed = re.search(r"the paper's (\d+) cells and\s+(\d+) average", text)
+    assert counted is not None
+    assert claimed is not None
+    assert counted.groups() == claimed.groups()
     quoted = re.findall(r"^\| (CIFAR-10|MNIST), (.+?) \| ([\d.]+) % \| ([\d.]+) % \|$", text, re.M)
     composed = "rotation up to 10°, zoom 0.8 to 1.2 and shift, all at once"
     meant = {
@@ -71,7 +76,9 @@ def test_the_readme_quotes_the_best_of_the_runs(board: Board) -> None:
 def test_the_recipe_is_that_of_the_runs(name: str) -> None:
     planned = plan_sweep(read_sweep(RESULTS / f"{name}.toml")).runs
     known = {run.name: run for run in planned}
-    for folder in sorted(path for path in (RESULTS / name).iterdir() if path.is_dir()):
+    folders = sorted(path for path in (RESULTS / name).iterdir() if path.is_dir())
+    assert [folder.name for folder in folders] == sorted(known)
+    for folder in folders:
         run, config = known[folder.name], read_config(folder)
         assert state_of(run).stage == "done", folder.name
         deformation = parse_deformation(run.smoothing.deformation)
