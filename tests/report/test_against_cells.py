@@ -47,7 +47,7 @@ def test_what_is_below_is_shown_and_counted(tmp_path: Path) -> None:
     page = write_against_paper(turns(tmp_path), tmp_path / "out")["README.md"].read_text()
     assert "1 of 10 cells of certified accuracy, 0 of 1 average certified radius" in page
     assert (
-        "0 of 1 further headline figure. Below it: 11. 10 tables of the paper have no run" in page
+        "0 of 1 further headline figure. Below it: 11. 19 tables of the paper have no run" in page
     )
     assert "- MNIST, rotation, 60°: −44.05 points" in page
     assert "- MNIST, rotation, ACR: −73.12°" in page

@@ -149,7 +149,7 @@ def test_how_a_run_was_made(tmp_path: Path) -> None:
         *("0.001", "cuda (H200)", "bfloat16", "3,300 (1,100 a picture)", "1:00:01", "100.00 %"),
     ]
     assert "All runs added up: MNIST 1:02:02, of which training 0:02:01." in page
-    assert "until settled: 10deg (1 run)" in page
+    assert "Sampled until settled: 10deg – a\\|b. " in page
     assert "it is a lower bound" in page
     assert "Chosen from runs over 3 of the 10,000 test pictures." in page
 

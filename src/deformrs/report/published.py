@@ -186,12 +186,21 @@ def paper_for(dataset: str | None, deformation: dict[str, object]) -> Paper | No
 
 
 def explained(numbers: Iterable[Number]) -> list[str]:
-    """One line for each thing to know of published numbers, with the numbers it speaks of."""
+    """One line for each thing to know of published numbers, with the numbers it speaks of.
+
+    No scale gave a number of 0, so none is named with it.
+
+    >>> paper = paper_for("mnist", {"name": "rotation"})
+    >>> explained([paper.best(Fraction(180))])[0][:47]
+    "Note: DeformRS: 0.00 %: the paper's formula sto"
+    """
     about: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
     for number in numbers:
         sign, why = ("†", number.misprint) if number.misprint else ("Note:", number.note)
         if why:
-            of = number.method + (f" at scale {number.scale_shown}" if number.scale_shown else "")
+            of = number.method
+            if number.scale_shown and (number.average or number.accuracy):
+                of += f" at scale {number.scale_shown}"
             value = "the average radius" if number.average is not None else number.value
             about.setdefault((sign, why), {}).setdefault(of, {})[value] = None
     lines = []

@@ -126,14 +126,17 @@ def stopping_words(config: Config) -> str:
     """Until when pictures were sampled; nothing where it was up to a fixed number.
 
     >>> stopping_words({"stopping": {"radii": ["10px", "13px", "2px"], "regions": ["shear=0"]}})
-    'until settled: 2px, 10px, 13px, shear=0'
+    'until settled: 2px, 10px, 13px, the region (shear=0)'
     """
     tolerance = lookup(config, "stopping", "tolerance")
     radii, regions = (
         [str(text) for text in some] if isinstance(some, list) else []
         for some in (lookup(config, "stopping", key) for key in ("radii", "regions"))
     )
-    asked = [*sorted(radii, key=_leading_number), *regions]
+    asked = [
+        *sorted(radii, key=_leading_number),
+        *(f"the region ({region})" for region in regions),
+    ]
     words = [f"until settled: {', '.join(asked)}"] if asked else []
     words += [f"until less than {tolerance} is to gain"] if tolerance is not None else []
     return " and ".join(words)

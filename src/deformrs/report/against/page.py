@@ -97,12 +97,12 @@ def _summary(board: Board) -> list[str]:
     below = [cell for cell in cells if not cell.reached]
     if below:
         said.append(f"Below it: {len(below)}.")
-    elif cells and not board.missing:
-        said.append("None is below it.")
+    elif cells:
+        said.append("None of these is below it.")
     if board.missing:
         one, several = "table of the paper has", "tables of the paper have"
         tables = f"{len(board.missing)} {one if len(board.missing) == 1 else several}"
-        said.append(f"{tables} no run to compare (low-dimensional ones, MNIST and CIFAR-10).")
+        said.append(f"{tables} no run to compare.")
     listed = [f"- {escape_markdown(_spoken(board, cell))}" for cell in below]
     return [f"**{' '.join(said)}**", *(["", *listed] if listed else [])]
 
@@ -122,9 +122,8 @@ def _spoken(board: Board, cell: Compared) -> str:
 
 def _missing(board: Board) -> str:
     if not board.missing:
-        return (
-            "There is a run for every published table of rotation, scaling, translation and "
-            "affine maps on MNIST and CIFAR-10, and for the compositions."
-        )
-    listed = ", ".join(f"{TITLES[dataset]} {family}" for dataset, family in board.missing)
+        return "There is a run for every table and every composition."
+    listed = ", ".join(
+        f"{TITLES[dataset]} {name.replace('_', ' ')}" for dataset, name in board.missing
+    )
     return f"The paper has these, and there is no run of ours beside them: {listed}."

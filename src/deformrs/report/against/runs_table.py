@@ -22,9 +22,10 @@ def runs_table(board: Board) -> Table:
         columns=columns,
         rows=tuple(_row(board, reading) for reading in board.readings),
         notes=(
-            "Training time is that of all epochs, certification time that of all pictures, in "
-            "hours, minutes and seconds; – is what the folder of a run does not tell. The model's "
-            "accuracy is that of the network alone on the pictures as they are.",
+            "Training time is that of all epochs, certification time that of all pictures, without "
+            "compiling before the first, in hours, minutes and seconds; – is what the folder of a "
+            "run does not tell. The model's accuracy is that of the network alone on the pictures "
+            "as they are.",
             *_together(board),
             *_stopped(board),
             *(f"Not compared: {board.name(run)}: {why}." for run, why in board.unused),
@@ -82,15 +83,16 @@ def _together(board: Board) -> list[str]:
 
 
 def _stopped(board: Board) -> list[str]:
-    """What pictures were sampled until, each rule once, with how many runs it held for."""
-    rules: dict[str, int] = {}
+    """What pictures were sampled until, each rule once, with the runs it held for."""
+    rules: dict[str, list[str]] = {}
     for reading in board.readings:
         if reading.facts.until:
-            rules[reading.facts.until] = rules.get(reading.facts.until, 0) + 1
+            rules.setdefault(reading.facts.until, []).append(board.name(reading))
     if not rules:
         return []
-    listed = "; ".join(f"{rule} ({runs} run{'s'[: runs > 1]})" for rule, runs in rules.items())
+    listed = "; ".join(f"{rule} – {', '.join(runs)}" for rule, runs in rules.items())
     return [
-        "Where n is an upper limit, each picture was sampled "
+        "Where n is an upper limit, each picture was sampled so often at most. Settled is what is "
+        "certified, and what is given up because more samples would hardly help. Sampled "
         f"{listed}. The any-time valid bound makes such certificates hold as ever."
     ]
