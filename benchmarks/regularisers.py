@@ -22,16 +22,16 @@ from rich.table import Table
 
 from deformrs import Rotation, SmoothedClassifier, Uniform, certify_dataset, load_data
 from deformrs.data import PictureSet
+from deformrs.data.base import Places, split
+from deformrs.data.preparation import Pixels
 from deformrs.models import BuiltModel, ResNet18
-from deformrs.models.classifier import Classifier
-from deformrs.preparation import Pixels
-from deformrs.splitting import Places, split
+from deformrs.models.types import Classifier
 from deformrs.training import Plan, read_recipe
+from deformrs.training.api import normalisation_of
 from deformrs.training.augmentation import fitting_augmentation
+from deformrs.training.distributed import Alone
+from deformrs.training.images import source_for
 from deformrs.training.loop import fit
-from deformrs.training.normalisation import normalisation_of
-from deformrs.training.pictures import source_for
-from deformrs.training.processes import Alone
 
 SCALE_DEGREES, RADII_DEGREES = 54.0, (10.0, 30.0, 45.0)
 

@@ -38,14 +38,13 @@ from deformrs import (
     Uniform,
     VectorField,
 )
-from deformrs.engines.identity import device_name
+from deformrs.dataset import device_name
 from deformrs.models import BuiltModel, ResNet18
-from deformrs.models.classifier import Classifier
+from deformrs.models.types import Classifier
 from deformrs.training import Augmentation, Plan, Recipe
-from deformrs.training.executing import execution
-from deformrs.training.loop import fit
-from deformrs.training.pictures import source_for
-from deformrs.training.processes import Alone
+from deformrs.training.distributed import Alone
+from deformrs.training.images import source_for
+from deformrs.training.loop import execution, fit
 from deformrs.training.recipes import TrainingPrecision
 
 FAMILIES: dict[str, tuple[Deformation, NoiseLaw]] = {

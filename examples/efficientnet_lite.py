@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import torch
 
+from deformrs.data.preparation import Preparation
 from deformrs.models import BuiltModel
-from deformrs.preparation import Preparation
 
 
 def build() -> BuiltModel:

@@ -11,8 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
+from deformrs.data.preparation import Preparation
 from deformrs.models import SmallCNN, save_model
-from deformrs.preparation import Preparation
 
 ROOT = Path(__file__).parent.parent
 

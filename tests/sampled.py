@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from deformrs import Rotation, Uniform
-from deformrs.compiling import Compiled
+from deformrs.execution import Compiled
 from deformrs.models import SmallCNN
 from deformrs.sampling import Sampler
 from smoothed import Model

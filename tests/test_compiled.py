@@ -19,8 +19,8 @@ from deformrs import (
     Translation,
     Uniform,
 )
-from deformrs.compiling import compiled
 from deformrs.errors import InputError, ModelError, ScarcityWarning
+from deformrs.execution import compiled
 from deformrs.models import SmallCNN
 from deformrs.randomness import Span, Stage
 from deformrs.sampling import Sampler

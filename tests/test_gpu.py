@@ -21,16 +21,16 @@ from deformrs import (
     Uniform,
     certify_dataset,
 )
+from deformrs.cli.arguments import DataOptions, ModelOptions, SmoothingOptions
+from deformrs.cli.certify import Sampling, certify_job
+from deformrs.cli.jobs import prepare
+from deformrs.data.preparation import Preparation
 from deformrs.errors import ScarcityWarning
 from deformrs.geometry import read
 from deformrs.models import SmallCNN, load_model, save_model
-from deformrs.preparation import Preparation
 from deformrs.randomness import Stage
 from deformrs.runs import CERTIFICATES, read_config
 from deformrs.stopping import Stopping
-from deformrs.tasks.certifying import Sampling, certify_job
-from deformrs.tasks.jobs import prepare
-from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
 from every_family import EXAMPLES
 from pictures import linear_map, ramp
 

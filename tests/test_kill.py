@@ -29,7 +29,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from deformrs.cli import commands
-import deformrs.tasks.certifying, deformrs.tasks.jobs, deformrs.report.export
+import deformrs.cli.certify, deformrs.cli.jobs, deformrs.report.export
 results, arguments = Path(sys.argv[1]), sys.argv[2:]
 moments = random.Random(7)
 

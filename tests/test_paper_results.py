@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
+from deformrs.cli.sweep_file import read_sweep
+from deformrs.cli.sweep_plan import plan_sweep
+from deformrs.cli.sweep_state import state_of
 from deformrs.report.against.board import Board, make_board
 from deformrs.report.against.page import to_page
 from deformrs.report.against.reading import read
 from deformrs.report.against.writing import TITLE, to_summary
 from deformrs.runs import read_config, read_run, runs_in
 from deformrs.specs import parse_deformation, parse_noise
-from deformrs.tasks.sweep_file import read_sweep
-from deformrs.tasks.sweep_plan import plan_sweep
-from deformrs.tasks.sweep_state import state_of
 
 RESULTS = ROOT / "results"
 SETS = ("mnist", "cifar10")

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from deformrs import progress
-from deformrs.progress import Downloads, Rates, step
+from deformrs.cli.progress import Downloads, Rates, step
 
 
 def test_one_plain_line_where_there_is_no_terminal() -> None:
@@ -36,7 +36,7 @@ def test_what_an_earlier_go_has_done_says_nothing_about_speed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("deformrs.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("deformrs.cli.progress.time.monotonic", lambda: now)
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 1.0)
     out = io.StringIO()
     with step(Console(file=out), "training", 60) as advance:

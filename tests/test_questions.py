@@ -10,10 +10,9 @@ from deformrs import Affine, Compose, Counts, Gaussian, Rotation, Translation, U
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.noise import NoiseLaw
-from deformrs.questions import questions
 from deformrs.report.radii import Radius
 from deformrs.runs import Result
-from deformrs.stopping import Stopping
+from deformrs.stopping import Stopping, questions
 
 
 def result(

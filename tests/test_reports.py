@@ -25,10 +25,9 @@ from deformrs import (
     VectorField,
 )
 from deformrs.errors import InputError
-from deformrs.report.curve import draw_curve
-from deformrs.report.figures import save_figure
+from deformrs.report.curves import draw_curve, save_figure
 from deformrs.report.gallery import Exhibit, certified_shifts, draw_gallery
-from deformrs.report.tables import accuracy_rows, average_radius, markdown
+from deformrs.report.summary import accuracy_rows, average_radius, markdown
 from deformrs.runs import Result
 
 

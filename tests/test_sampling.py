@@ -24,7 +24,7 @@ from deformrs import (
     Uniform,
 )
 from deformrs.certificate import Counts
-from deformrs.engines import certify_dataset
+from deformrs.dataset import certify_dataset
 from deformrs.errors import NoMemoryError, ScarcityWarning
 from deformrs.models import SmallCNN
 from deformrs.noise import NoiseLaw

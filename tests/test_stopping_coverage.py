@@ -17,7 +17,7 @@ from scipy.special import betainc, betaincc, betaincinv
 from scipy.stats import binomtest
 
 from deformrs.statistics import anytime_upper, capped_method
-from deformrs.statistics.capped import hits_needed
+from deformrs.statistics.sequential import hits_needed
 from deformrs.stopping import GIVEN_UP, looks
 from stopping_cases import ONE, answers, certificate, rule_of
 

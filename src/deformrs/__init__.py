@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from deformrs.certificate import Bound, Certificate, Counts
     from deformrs.data import load_data
+    from deformrs.data.preparation import Preparation
+    from deformrs.dataset import certify_dataset
     from deformrs.deformations import (
         DCT,
         Affine,
@@ -25,13 +27,11 @@ if TYPE_CHECKING:
         Translation,
         VectorField,
     )
-    from deformrs.engines import certify_dataset
     from deformrs.errors import DeformRSError
     from deformrs.models import load_model
     from deformrs.noise import Gaussian, Independent, NoiseLaw, Uniform
-    from deformrs.preparation import Preparation
     from deformrs.regions import Patch, Region
-    from deformrs.report.frame import results_frame
+    from deformrs.report.export import results_frame
     from deformrs.runs import Result, load_run
     from deformrs.smoothing import SmoothedClassifier
     from deformrs.stopping import Stopping
@@ -53,13 +53,13 @@ _HOMES = {
         "Translation",
         "VectorField",
     ),
-    "engines": ("certify_dataset",),
+    "dataset": ("certify_dataset",),
     "errors": ("DeformRSError",),
     "models": ("load_model",),
     "noise": ("Gaussian", "Independent", "NoiseLaw", "Uniform"),
-    "preparation": ("Preparation",),
+    "data.preparation": ("Preparation",),
     "regions": ("Patch", "Region"),
-    "report.frame": ("results_frame",),
+    "report.export": ("results_frame",),
     "runs": ("Result", "load_run"),
     "smoothing": ("SmoothedClassifier",),
     "stopping": ("Stopping",),

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deformrs.compiling import Compiled, check_compiled, compiled
 from deformrs.deformations import Deformation
 from deformrs.errors import (
     DeformRSError,
@@ -20,10 +19,10 @@ from deformrs.errors import (
     NoMemoryError,
     ScarcityWarning,
 )
+from deformrs.execution import Compiled, check_compiled, compiled, no_memory, scores_of
 from deformrs.geometry import Padding, size_of, warp
 from deformrs.noise import NoiseLaw
 from deformrs.randomness import Draws, Span, in_batches
-from deformrs.scoring import no_memory, scores_of
 
 Watch = Callable[[int], None]
 """Called after every batch with the number of samples in it."""

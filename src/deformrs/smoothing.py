@@ -9,15 +9,14 @@ from torch import Tensor, nn
 
 from deformrs.certificate import Certificate
 from deformrs.checks import check_alpha, check_seed, check_whole
-from deformrs.compiling import Compiled
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError
+from deformrs.execution import Compiled, check_evaluating
 from deformrs.geometry import Padding, check_padding, check_pictures, size_of
 from deformrs.noise import NoiseLaw
 from deformrs.protocol import counts_of, method_for
 from deformrs.randomness import Span, Stage
 from deformrs.sampling import Sampler, Watch
-from deformrs.scoring import check_evaluating
 from deformrs.space import Space
 from deformrs.statistics import sign_test
 from deformrs.stopping import Rule, Stopping

@@ -6,7 +6,7 @@ counts by a bound that holds whenever one stops (docs/theory.md, section 4).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,10 +21,11 @@ from deformrs.errors import InputError, UnsupportedError
 from deformrs.noise import NoiseLaw
 from deformrs.regions import Patch, Region
 from deformrs.rounding import array_up, complement_up, round_up
+from deformrs.runs import Result
 from deformrs.space import Space
 from deformrs.statistics import sequential
-from deformrs.statistics.capped import half, hits_needed, last_lowers
 from deformrs.statistics.search import last_safe
+from deformrs.statistics.sequential import half, hits_needed, last_lowers
 from deformrs.units import parse_quantity
 
 Floats = NDArray[np.float64]
@@ -271,3 +272,65 @@ def _quantity(name: str, value: float | str, space: Space) -> float:
     if not (is_real(quantity) and quantity >= 0):
         raise InputError(name, repr(value), "must be finite and not negative", "e.g. 10deg")
     return block.reach(quantity)
+
+
+@dataclass(frozen=True)
+class RadiusAsked:
+    """Does it hold up to this radius? `text` is a quantity such as 10deg, 5px or 20%."""
+
+    text: str
+
+    @property
+    def words(self) -> str:
+        return f"up to {self.text}"
+
+    def check(self, space: Space) -> None:
+        """Raise if it cannot be asked of certificates over that space."""
+        if len(space.blocks) != 1:
+            families = ", ".join(block.family for block in space.blocks)
+            raise UnsupportedError(
+                "the radius",
+                f"{self.text!r}, asked of {families} together",
+                "is one number only for one family",
+                "ask for a region, e.g. 'rotation<=10deg, scale=0.8..1.2'",
+            )
+        if parse_quantity(self.text, space.blocks[0].unit, space.size) < 0:
+            raise InputError("the radius", repr(self.text), "must not be negative", "e.g. 10deg")
+
+    def holds(self, result: Result) -> bool:
+        """Right, and certified that far?"""
+        space = result.certificate.space
+        block = space.blocks[0]
+        return result.holds(block.reach(parse_quantity(self.text, block.unit, space.size)))
+
+
+@dataclass(frozen=True)
+class RegionAsked:
+    """Does it hold for every transformation of a region?"""
+
+    text: str
+    region: Region
+
+    @property
+    def words(self) -> str:
+        return f"for {self.text}"
+
+    def check(self, space: Space) -> None:
+        """Raise if it cannot be asked of certificates over that space."""
+        for _ in self.region.shifts(space):
+            return
+
+    def holds(self, result: Result) -> bool:
+        """Right, and certified for all of it?"""
+        return result.correct and result.certificate.covers_region(self.region)
+
+
+Question = RadiusAsked | RegionAsked
+
+
+def questions(radii: Sequence[str], regions: Sequence[str]) -> list[Question]:
+    """The questions that people typed."""
+    return [
+        *(RadiusAsked(text) for text in radii),
+        *(RegionAsked(text, Region.parse(text)) for text in regions),
+    ]

@@ -13,7 +13,7 @@ from deformrs.benchmarks.plan import LARGE, SMALL, Case, Execution, chosen_cases
 from deformrs.benchmarks.rows import bare_forward, measure_row
 from deformrs.benchmarks.timing import medians_in_turns, peak_bytes
 from deformrs.errors import InputError
-from deformrs.models.classifier import Classifier
+from deformrs.models.types import Classifier
 
 CPU = torch.device("cpu")
 HOW = Execution("cpu", "float32", "no", repeats=1)

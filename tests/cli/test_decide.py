@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import SmallCNN, save_model
-from deformrs.preparation import Preparation
 from deformrs.runs import load_run, read_config
 from deformrs.stopping import GIVEN_UP, looks
 from inside import inside, run_inside

@@ -15,7 +15,7 @@ from PIL import Image
 from commands import ENVIRONMENT, command, deformrs
 from deformrs.cli import commands
 from deformrs.data import load_data
-from deformrs.preparation import Preparation
+from deformrs.data.preparation import Preparation
 
 VERBS = list(commands.commands)
 NEEDS_A_NETWORK = "timm:resnet18"  # its weights are downloaded

@@ -13,11 +13,11 @@ from safetensors.torch import load_file, save_file
 
 import torchvision_ops
 from commands import deformrs
+from deformrs.data.base import split
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import ResNet50, SmallCNN, load_model, save_model
-from deformrs.preparation import Preparation
 from deformrs.runs import load_run, read_config
-from deformrs.splitting import split
 from inside import run_inside
 from training_options import PLAIN, QUICK
 

@@ -13,9 +13,9 @@ from PIL import Image
 from commands import deformrs, fails
 from deformrs import Region, SmoothedClassifier, Uniform, load_model
 from deformrs.data import load_data, load_picture
+from deformrs.data.preparation import Preparation
 from deformrs.deformations import Rotation
 from deformrs.models import SmallCNN, save_model
-from deformrs.preparation import Preparation
 from deformrs.rounding import percent_down
 from deformrs.runs import load_run
 

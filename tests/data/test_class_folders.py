@@ -10,8 +10,8 @@ import pytest
 from made import class_folders, pixels, write_picture
 
 from deformrs.data import PictureSet, load_data
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
-from deformrs.preparation import Preparation
 
 AS_STORED = Preparation()
 

@@ -15,8 +15,8 @@ import pytest
 
 from deformrs.data import cifar10, load_data, mnist
 from deformrs.data.download import default_root, fetch
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
-from deformrs.preparation import Preparation
 
 
 class Quiet(SimpleHTTPRequestHandler):

@@ -11,9 +11,9 @@ from made import class_folders, listed_folder
 
 from deformrs.config import ConfigValue
 from deformrs.data import HeldOut, PictureSet, load_data
+from deformrs.data.base import split
+from deformrs.data.preparation import Preparation, digest_of_pixels
 from deformrs.errors import InputError
-from deformrs.preparation import Preparation, digest_of_pixels
-from deformrs.splitting import split
 
 
 def digests(pictures: PictureSet) -> list[str]:

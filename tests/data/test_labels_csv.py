@@ -9,8 +9,8 @@ import pytest
 from made import listed_folder, pixels, shared
 
 from deformrs.data import PictureSet, load_data
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
-from deformrs.preparation import Preparation
 
 
 def load(

@@ -11,8 +11,8 @@ from made import class_folders, write_picture
 
 from deformrs.data import load_data
 from deformrs.data.imagenet import class_names, wnids
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
-from deformrs.preparation import Preparation
 
 AS_STORED = Preparation()
 

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from deformrs.data import load_data
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
-from deformrs.preparation import Preparation
 
 BYTES = np.random.default_rng(0).integers(0, 256, (4, 5, 7, 3), dtype=np.uint8)
 LABELS = np.array([2, 0, 1, 1])

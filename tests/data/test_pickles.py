@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deformrs.data.cifar10 import read_python_batch
-from deformrs.data.pickles import read_plain_pickle
+from deformrs.data.cifar10 import read_plain_pickle, read_python_batch
 from deformrs.errors import InputError
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 3072), dtype=np.uint8)

@@ -14,8 +14,8 @@ from made import class_folders, pixels
 from PIL import Image, ImageFile
 
 from deformrs.data import load_data, load_picture
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
-from deformrs.preparation import Preparation
 
 AS_STORED = Preparation()
 SMOOTH = Image.fromarray(pixels(size=(6, 8))).resize((96, 72), Image.Resampling.BICUBIC)

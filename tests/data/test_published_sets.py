@@ -14,8 +14,8 @@ from made import shared
 from numpy.typing import NDArray
 
 from deformrs.data import cifar10, load_data, load_digits, mnist
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
-from deformrs.preparation import Preparation
 
 AS_STORED = Preparation()
 

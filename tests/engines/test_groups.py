@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from deformrs.compiling import Compiled
-from deformrs.engines import certify_dataset
-from deformrs.engines.groups import Asked, Group, groups_of, together_for
+from deformrs.dataset import Asked, Group, certify_dataset, groups_of, together_for
 from deformrs.errors import InputError, ModelError
+from deformrs.execution import Compiled
 from deformrs.models import SmallCNN
 from deformrs.runs import CERTIFICATES, load_run, read_config, read_times
 from deformrs.sampling import Sampler

@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from deformrs import Rotation, SmoothedClassifier, Uniform
-from deformrs.engines import certify_dataset, chosen
-from deformrs.engines.identity import digest_of
+from deformrs.data.preparation import digest_of_pixels
+from deformrs.dataset import certify_dataset, chosen, digest_of
 from deformrs.errors import InputError, ModelError
 from deformrs.models import SmallCNN
-from deformrs.preparation import digest_of_pixels
 from deformrs.runs import CERTIFICATES, load_run, read_config, read_times
 from smoothed import smoothed
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.functional import interpolate, one_hot
 
 from deformrs import Certificate, Counts, Deformation, NoiseLaw, SmoothedClassifier
+from deformrs.cli.gallery import Sampling
 from deformrs.geometry import size_of
-from deformrs.tasks.exhibition import Sampling
 
 QUICK = Sampling(columns=4, n=200, n0=20, predict_n=40)
 

@@ -25,11 +25,11 @@ from deformrs import (
     Uniform,
     VectorField,
 )
+from deformrs.cli.gallery import Sampling, Subject, exhibit
 from deformrs.errors import InputError
 from deformrs.geometry import size_of
 from deformrs.report.gallery import Exhibit, draw_gallery
 from deformrs.report.gallery.samples import draw_samples
-from deformrs.tasks.exhibition import Sampling, Subject, exhibit
 
 PAIRS: list[tuple[Deformation, NoiseLaw]] = [
     (Rotation(), Uniform(1.0)),

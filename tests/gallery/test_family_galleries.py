@@ -25,6 +25,7 @@ from deformrs import (
     Uniform,
     VectorField,
 )
+from deformrs.cli.gallery import Subject, exhibit_families
 from deformrs.errors import InputError
 from deformrs.report.gallery.families import (
     HABITS,
@@ -36,7 +37,6 @@ from deformrs.report.gallery.families import (
 from deformrs.report.gallery.fields import draw_fields, field_rows
 from deformrs.report.gallery.growth import draw_growth
 from deformrs.report.gallery.samples import draw_rows
-from deformrs.tasks.exhibition import Subject, exhibit_families
 from deformrs.units import Size
 
 TITLES = [

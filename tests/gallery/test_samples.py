@@ -10,9 +10,9 @@ import pytest
 from exhibits import QUICK, claimed, drawn, photograph, smooth, smooth_coin, spot, words
 
 from deformrs import Rotation, Uniform
+from deformrs.cli.gallery import Subject, exhibit
 from deformrs.errors import InputError
 from deformrs.report.gallery.samples import Verdict, draw_rows, draw_samples
-from deformrs.tasks.exhibition import Subject, exhibit
 
 
 def test_a_row_for_every_picture_with_predictions_beneath(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from small_files import draw, scores, some_pictures
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from deformrs.data.preparation import Preparation
 from deformrs.models import BuiltModel
 from deformrs.models.folding import fold_batch_norm
-from deformrs.preparation import Preparation
 
 COLOUR = Preparation(channels=3)
 

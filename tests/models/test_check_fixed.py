@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from deformrs.errors import InputError, ModelError
 from deformrs.models import BuiltModel, SmallCNN, check_fixed
-from deformrs.models.classifier import Classifier
+from deformrs.models.types import Classifier
 
 
 class Function(nn.Module):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from deformrs.errors import ModelError
 from deformrs.models import BuiltModel
-from deformrs.models.classifier import Classifier, read_scores
+from deformrs.models.types import Classifier, read_scores
 
 
 def test_the_input_is_left_as_it_is() -> None:

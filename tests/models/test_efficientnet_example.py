@@ -8,9 +8,9 @@ import pytest
 import torch
 from small_files import scores, some_pictures
 
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import check_fixed, load_model
-from deformrs.preparation import Preparation
 
 SOURCE = "examples/efficientnet_lite.py"
 

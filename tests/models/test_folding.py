@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 import torchvision_ops
+from deformrs.data.preparation import Preparation
 from deformrs.models import BuiltModel, ResNet18, ResNet50, SmallCNN, load_model, save_model
 from deformrs.models.folding import fold_batch_norm
 from deformrs.models.weights import state_digest
-from deformrs.preparation import Preparation
 
 
 @pytest.mark.parametrize("kind", [SmallCNN, functools.partial(ResNet18, width=8)])

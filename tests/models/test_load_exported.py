@@ -9,10 +9,10 @@ import torch
 from small_files import export, same, some_pictures, tiny_net
 from torch import Tensor, nn
 
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, ModelError
 from deformrs.models import check_fixed, load_model
 from deformrs.models.weights import file_digest
-from deformrs.preparation import Preparation
 
 
 def test_any_batch_size(tmp_path: Path) -> None:

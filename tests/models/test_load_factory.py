@@ -10,15 +10,15 @@ import torch
 from safetensors.torch import save_file
 from small_files import TinyNet, same, scores, some_pictures, tiny_net
 
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import load_model
 from deformrs.models.weights import file_digest
-from deformrs.preparation import Preparation
 
 NETWORK = """
 from small_files import TinyNet
 from deformrs.models import BuiltModel
-from deformrs.preparation import Preparation
+from deformrs.data.preparation import Preparation
 
 def build():
     return TinyNet()

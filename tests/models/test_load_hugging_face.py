@@ -12,11 +12,11 @@ import torch
 from small_files import scores, some_pictures
 
 import torchvision_ops
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.models import check_fixed, load_model
-from deformrs.models.image_processor import read_processor
+from deformrs.models.hugging_face import read_processor
 from deformrs.models.weights import file_digest
-from deformrs.preparation import Preparation
 
 torchvision_ops.declare()
 transformers = pytest.importorskip("transformers")

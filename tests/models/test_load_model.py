@@ -12,16 +12,16 @@ import torch
 from small_files import scores, some_pictures, tiny_net
 from torch import nn
 
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, ModelError
+from deformrs.execution import check_evaluating
 from deformrs.models import load_model, save_model
-from deformrs.models.loading import FORMS
-from deformrs.preparation import Preparation
-from deformrs.scoring import check_evaluating
+from deformrs.models.sources import FORMS
 
 FACTORY = """
 from small_files import tiny_net
 from deformrs.models import BuiltModel
-from deformrs.preparation import Preparation
+from deformrs.data.preparation import Preparation
 
 def build():
     preparation = Preparation(resize=20, crop=(16, 16), interpolation="bicubic", channels=3)

@@ -11,10 +11,10 @@ import torch
 from small_files import same, scores, some_pictures
 from torch import Tensor, nn
 
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, ModelError
 from deformrs.models import check_fixed, load_model
 from deformrs.models.weights import file_digest
-from deformrs.preparation import Preparation
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

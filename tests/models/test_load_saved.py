@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from small_files import draw, same, some_pictures, tiny_net
 
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import SmallCNN, load_model, save_model
 from deformrs.models.weights import file_digest
-from deformrs.preparation import Preparation
 
 DIGITS = Preparation(channels=1)
 

@@ -11,11 +11,11 @@ from safetensors.torch import save_file
 from small_files import normalised, photo, same, some_pictures
 
 import torchvision_ops
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.models import check_fixed, load_model
-from deformrs.models.timm_models import _preparation
+from deformrs.models.timm import _preparation
 from deformrs.models.weights import file_digest
-from deformrs.preparation import Preparation
 
 torchvision_ops.declare()
 timm = pytest.importorskip("timm")

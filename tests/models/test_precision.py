@@ -9,10 +9,10 @@ import torch
 from small_files import export, scores, some_pictures, tiny_net
 from torch import Tensor, nn
 
+from deformrs.data.preparation import Preparation
 from deformrs.models import BuiltModel, SmallCNN, load_model, save_model
-from deformrs.models.classifier import Classifier
 from deformrs.models.precision import automatic_precision, natural_precision
-from deformrs.preparation import Preparation
+from deformrs.models.types import Classifier
 
 CPU = torch.device("cpu")
 

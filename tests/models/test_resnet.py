@@ -12,10 +12,10 @@ from small_files import same, scores, some_pictures
 from torch import nn
 
 import torchvision_ops
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import ResNet18, ResNet50, check_fixed, load_model, save_model
 from deformrs.models.weights import fit_state, read_state, state_digest
-from deformrs.preparation import Preparation
 
 torchvision_ops.declare()
 

@@ -14,11 +14,11 @@ from small_files import TinyNet, same, some_pictures, tiny_net
 from torch import nn
 
 import torchvision_ops
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import load_model, save_model, start_model
-from deformrs.models.extras import seeded
+from deformrs.models.optional_dependencies import seeded
 from deformrs.models.weights import file_digest, state_digest
-from deformrs.preparation import Preparation
 
 torchvision_ops.declare()
 
@@ -27,7 +27,7 @@ import torch
 from torch import nn
 from small_files import TinyNet
 from deformrs.models import BuiltModel
-from deformrs.preparation import Preparation
+from deformrs.data.preparation import Preparation
 
 def build():
     return TinyNet()

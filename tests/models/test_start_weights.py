@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from small_files import draw
 
 import torchvision_ops
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import (
     ResNet18,
@@ -19,7 +20,6 @@ from deformrs.models import (
     start_model,
 )
 from deformrs.models.weights import file_digest, state_digest
-from deformrs.preparation import Preparation
 
 torchvision_ops.declare()
 timm = pytest.importorskip("timm")

@@ -11,6 +11,7 @@ import torch
 from small_files import same, scores, some_pictures
 
 import torchvision_ops
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import (
     check_scores,
@@ -18,10 +19,9 @@ from deformrs.models import (
     save_model,
     start_model,
 )
-from deformrs.models.networks import build_network
-from deformrs.models.starting import STARTS
+from deformrs.models.initial import STARTS
+from deformrs.models.registry import build_network
 from deformrs.models.weights import state_digest
-from deformrs.preparation import Preparation
 
 torchvision_ops.declare()
 timm = pytest.importorskip("timm")

@@ -15,8 +15,7 @@ from made_runs import Picture, many, stored
 
 from deformrs import Compose, Gaussian, Independent, Rotation, Translation, Uniform
 from deformrs.errors import InputError, UnsupportedError
-from deformrs.report.export import clock, export_tsv
-from deformrs.report.frame import results_frame
+from deformrs.report.export import clock, export_tsv, results_frame
 
 pandas = pytest.importorskip("pandas")
 PARTS = (

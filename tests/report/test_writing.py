@@ -24,7 +24,7 @@ from deformrs import (
     Translation,
     Uniform,
 )
-from deformrs.preparation import Pixels
+from deformrs.data.preparation import Pixels
 from deformrs.report.writing import write_report
 from deformrs.runs import Result, StoredRun, read_run
 

@@ -18,7 +18,7 @@ from deformrs.statistics import (
     clopper_pearson_lower,
     is_anytime,
 )
-from deformrs.statistics.capped import hits_needed, last_lowers
+from deformrs.statistics.sequential import hits_needed, last_lowers
 
 
 @settings(deadline=None, derandomize=True, max_examples=200)

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from deformrs.config import Config, ConfigValue
+from deformrs.data.preparation import Preparation
 from deformrs.models import SmallCNN, save_model
-from deformrs.preparation import Preparation
 
 QUICK = ("--n", "40", "--n0", "20", "--max", "2", "--device", "cpu")
 

@@ -13,7 +13,7 @@ from made_training import trained
 from PIL import Image
 
 from deformrs.data import PictureSet, load_data
-from deformrs.preparation import Preparation, digest_of_pixels
+from deformrs.data.preparation import Preparation, digest_of_pixels
 from deformrs.report.published import paper_for
 from deformrs.runs import load_run, read_config
 from inside import inside, run_inside

@@ -7,11 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deformrs.config import Config
-from deformrs.errors import InputError
-from deformrs.preparation import Preparation
-from deformrs.runs.places import RELATIVE_TO, located, located_code, start_of
-from deformrs.tasks.options import (
+from deformrs.cli.arguments import (
     ModelOptions,
     SmoothingOptions,
     chosen_device,
@@ -19,10 +15,14 @@ from deformrs.tasks.options import (
     options_of,
     plain_options,
 )
+from deformrs.config import Config
+from deformrs.data.preparation import Preparation
+from deformrs.errors import InputError
+from deformrs.runs.folder import RELATIVE_TO, located, located_code, start_of
 
 FACTORY = """
 from deformrs.models import BuiltModel, SmallCNN
-from deformrs.preparation import Preparation
+from deformrs.data.preparation import Preparation
 
 def build():
     preparation = Preparation(64, (56, 56), "bicubic", 3)

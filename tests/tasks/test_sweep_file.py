@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from deformrs.cli.arguments import DataOptions, ModelOptions, SmoothingOptions
+from deformrs.cli.sweep_file import CERTIFY, TRAIN, fitted, read_sweep
+from deformrs.cli.sweep_plan import PlannedRun, plan_sweep
 from deformrs.errors import DeformRSError
-from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
-from deformrs.tasks.sweep_file import CERTIFY, TRAIN, read_sweep
-from deformrs.tasks.sweep_plan import plan_sweep
-from deformrs.tasks.sweep_runs import PlannedRun
-from deformrs.tasks.sweep_values import fitted
 
 WHOLE = """
 out = "runs/some"

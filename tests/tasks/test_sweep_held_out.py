@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from few_digits import FILE, NARROW, OPTIONS, few_digits, sweep_file
 
+from deformrs.cli.sweep_file import read_sweep
+from deformrs.cli.sweep_plan import plan_sweep
 from deformrs.errors import DeformRSError
 from deformrs.runs import load_run, read_config
-from deformrs.tasks.sweep_file import read_sweep
-from deformrs.tasks.sweep_plan import plan_sweep
 from inside import inside
 
 HELD_OUT = FILE.replace("epochs = 1", "epochs = 1\nhold_out = 0.1").replace(

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from deformrs.cli.sweep_file import Names, RunsAsked, SweepAsked, Values, made_name
+from deformrs.cli.sweep_plan import plan_sweep
 from deformrs.errors import InputError
-from deformrs.tasks.sweep_file import RunsAsked, SweepAsked
-from deformrs.tasks.sweep_names import Names, made_name
-from deformrs.tasks.sweep_plan import plan_sweep
-from deformrs.tasks.sweep_values import Values
 
 TRAIN: Values = {"data": "digits", "model": "small_cnn"}
 

@@ -11,12 +11,11 @@ import torch
 from few_digits import FILE, NARROW, content, few_digits, sweep_file
 from safetensors.torch import load_file
 
+from deformrs.cli.arguments import SmoothingOptions
+from deformrs.cli.sweep_file import read_sweep
+from deformrs.cli.sweep_plan import PlannedRun, plan_sweep
 from deformrs.errors import DeformRSError
 from deformrs.runs import load_run, read_config
-from deformrs.tasks.options import SmoothingOptions
-from deformrs.tasks.sweep_file import read_sweep
-from deformrs.tasks.sweep_plan import plan_sweep
-from deformrs.tasks.sweep_runs import PlannedRun
 from inside import inside
 
 AGAIN = """

@@ -9,8 +9,8 @@ import pytest
 from made_training import QUICK, trained
 from PIL import Image
 
+from deformrs.cli.trained import find_trained
 from deformrs.data import load_data
-from deformrs.tasks.trained import find_trained
 from inside import inside
 
 

@@ -7,11 +7,10 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import pytest
 
+from deformrs.cli.arguments import DataOptions, SmoothingOptions, StartOptions, TrainingOptions
 from deformrs.cli.train import train
+from deformrs.cli.training_process import train_apart, train_arguments
 from deformrs.errors import ModelError
-from deformrs.tasks.options import DataOptions, SmoothingOptions
-from deformrs.tasks.training_apart import train_apart, train_arguments
-from deformrs.tasks.training_options import StartOptions, TrainingOptions
 
 Options = TypeVar("Options")
 WORDS = {

@@ -12,7 +12,7 @@ from deformrs import Rotation, Uniform
 from deformrs.data import load_digits
 from deformrs.models import SmallCNN
 from deformrs.training import Plan, Recipe
-from deformrs.training.pictures import Source, source_for
+from deformrs.training.images import Source, source_for
 
 CPU = torch.device("cpu")
 

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from deformrs.data import PictureSet, load_data
-from deformrs.preparation import Preparation
+from deformrs.data.preparation import Preparation
 
 CPU = torch.device("cpu")
 RANDOM = np.random.default_rng(0)

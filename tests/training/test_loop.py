@@ -18,8 +18,8 @@ from deformrs.runs import write_atomically
 from deformrs.training import Moment, loop
 from deformrs.training.batches import NoisyBatches
 from deformrs.training.checkpoints import STATE, Checkpoints
+from deformrs.training.distributed import Alone
 from deformrs.training.loop import fit
-from deformrs.training.processes import Alone
 
 
 class StoppedError(Exception):

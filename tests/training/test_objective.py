@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from deformrs.errors import InputError
-from deformrs.training.objective import Objective
+from deformrs.training.recipes import Objective
 
 
 def scores_and_labels(copies: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -17,9 +17,7 @@ from torch import Tensor, nn
 
 from commands import ENVIRONMENT
 from deformrs.errors import InputError
-from deformrs.training.fabric import open_processes
-from deformrs.training.launching import Layout, check_launch, layout
-from deformrs.training.processes import Alone
+from deformrs.training.distributed import Alone, Layout, check_launch, layout, open_processes
 
 SCRIPT = Path(together.__file__)
 TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
@@ -85,9 +83,9 @@ def test_on_a_gpu_it_compiles_to_the_same() -> None:
     """A group of one: this machine may have no second GPU, and NCCL shares none."""
     code = """
 import torch, together
-from deformrs.training.launching import Layout
-from deformrs.training.processes import Alone
-from deformrs.training.several import open_several
+from deformrs.training.distributed import Layout
+from deformrs.training.distributed import Alone
+from deformrs.training.distributed import open_several
 with open_several(torch.device("cuda"), Layout(1, 1), unused=False) as group:
     found = together.trained(group, compiled=True, backend="inductor")
 wanted = together.trained(Alone(torch.device("cuda")))
@@ -134,7 +132,7 @@ def assert_gone(note: Path) -> None:
 def test_one_process_needs_no_lightning() -> None:
     code = """
 import sys
-from deformrs.training.fabric import open_processes
+from deformrs.training.distributed import open_processes
 with open_processes("cpu") as one:
     print(one.rank, one.count, one.device)
 print(*(name for name in sys.modules if name.startswith("lightning")))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from deformrs.errors import InputError
+from deformrs.training.loop import START, learning_rate
 from deformrs.training.recipes import RECIPES, Recipe, read_recipe
-from deformrs.training.schedule import START, learning_rate
 
 
 def test_the_paper_recipe_is_what_the_paper_says() -> None:

@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 from deformrs.data import load_digits
 from deformrs.training.batches import NoisyBatches
 from deformrs.training.checkpoints import Checkpoints
+from deformrs.training.distributed import Alone
+from deformrs.training.images import source_for
 from deformrs.training.loop import fit
-from deformrs.training.pictures import source_for
-from deformrs.training.processes import Alone
 from deformrs.training.recipes import TrainingPrecision
 from inside import run_inside
 

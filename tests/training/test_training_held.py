@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from picture_sets import CPU, as_given, bits, bytes_of, photographs, stored
 
 from deformrs.data import PictureSet, load_data
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
-from deformrs.preparation import Preparation
-from deformrs.training.held import Held
-from deformrs.training.memory import check_room, free_bytes
-from deformrs.training.reading import Reading, as_bytes, as_floats
+from deformrs.training.images import Held, Reading, as_bytes, as_floats, check_room, free_bytes
 
 LEVELS = np.arange(256, dtype=np.uint8)
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]

@@ -23,14 +23,19 @@ from PIL import Image
 from torch import Tensor
 
 from deformrs.data import load_data
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
-from deformrs.preparation import Preparation
-from deformrs.training.held import Held
-from deformrs.training.labelled import Labelled
-from deformrs.training.memory import free_bytes, is_light
-from deformrs.training.pictures import Hold, framed, source_for
-from deformrs.training.streamed import Streamed
-from deformrs.training.workers import usable_cores
+from deformrs.training.images import (
+    Held,
+    Hold,
+    Labelled,
+    Streamed,
+    framed,
+    free_bytes,
+    is_light,
+    source_for,
+    usable_cores,
+)
 
 GREY = torch.full((1, 4, 4), 0.5)
 PAIRS = [(GREY, 0), (GREY, 1), (GREY, 2)]

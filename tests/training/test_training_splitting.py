@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from deformrs.data.base import split
 from deformrs.errors import InputError
-from deformrs.training.pictures import split
 
 LABELS = np.random.default_rng(0).integers(0, 10, 1000).tolist()
 

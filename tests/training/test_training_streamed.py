@@ -31,12 +31,9 @@ from picture_sets import (
 )
 
 from deformrs.data import load_data
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
-from deformrs.preparation import Preparation
-from deformrs.training.labelled import Labelled
-from deformrs.training.pictures import source_for
-from deformrs.training.reading import Reading
-from deformrs.training.streamed import Streamed
+from deformrs.training.images import Labelled, Reading, Streamed, source_for
 
 SQUARE = Preparation(resize=40, crop=(32, 36))
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -205,7 +202,7 @@ def test_a_set_that_cannot_be_sent() -> None:
 STREAMING = """
 import multiprocessing, torch
 from picture_sets import Slow
-from deformrs.training.pictures import source_for
+from deformrs.training.images import source_for
 
 source = source_for(Slow(1000, 0.01), range(1000), torch.device("cpu"), hold="no", workers=2)
 for _ in source.batches(torch.arange(1000).view(-1, 2)):

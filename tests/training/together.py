@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from deformrs.errors import InputError
-from deformrs.training.fabric import open_processes
-from deformrs.training.processes import Processes
+from deformrs.training.distributed import Processes, open_processes
 
 BATCH = 12
 STEPS = 8

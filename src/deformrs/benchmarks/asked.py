@@ -14,11 +14,11 @@ from deformrs.benchmarks.questions import Questions
 from deformrs.benchmarks.running import Bench, run_bench
 from deformrs.benchmarks.shown import profile_lines
 from deformrs.benchmarks.subject import SubjectOptions
-from deformrs.compiling import Compiled
+from deformrs.cli.arguments import chosen_device
 from deformrs.config import Config
 from deformrs.errors import InputError
+from deformrs.execution import Compiled
 from deformrs.models.precision import PrecisionAsked, natural_precision
-from deformrs.tasks.options import chosen_device
 
 
 @dataclass(frozen=True)

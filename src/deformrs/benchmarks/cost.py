@@ -17,7 +17,7 @@ from deformrs.benchmarks.samples import N0, samples_of
 from deformrs.benchmarks.subject import Subject
 from deformrs.benchmarks.timing import medians_in_turns, peak_bytes
 from deformrs.config import Config
-from deformrs.engines import certify_dataset
+from deformrs.dataset import certify_dataset
 from deformrs.runs import Result
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.stopping import Stopping

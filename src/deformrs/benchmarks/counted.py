@@ -12,11 +12,11 @@ from deformrs.benchmarks.alike import check_alike, fixed_of, whole
 from deformrs.benchmarks.record import Record, machine_of, this_machine
 from deformrs.benchmarks.samples import AskedOf, Setting, Used, certified_at, tally
 from deformrs.benchmarks.shown import used_table
+from deformrs.cli.arguments import chosen_device
 from deformrs.config import Config
 from deformrs.errors import InputError
-from deformrs.questions import RadiusAsked
 from deformrs.runs import Result, StoredRun, read_run, read_times
-from deformrs.tasks.options import chosen_device
+from deformrs.stopping import RadiusAsked
 from deformrs.units import parse_quantity
 
 

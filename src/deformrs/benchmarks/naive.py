@@ -16,7 +16,7 @@ from torch import Tensor
 from deformrs.deformations import Deformation
 from deformrs.geometry import pixel_grid, read, size_of
 from deformrs.models import BuiltModel
-from deformrs.models.classifier import Classifier
+from deformrs.models.types import Classifier
 from deformrs.noise import NoiseLaw
 
 BATCH = 400

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from deformrs.config import Config
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import BuiltModel, LoadedModel, Precision, load_model, save_model
-from deformrs.models.libraries import new_library_network, of_library
-from deformrs.models.named import build_own, own_network
-from deformrs.preparation import Preparation
+from deformrs.models.registry import build_own, new_library_network, of_library, own_network
 
 CLASSES = 10
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from deformrs.benchmarks.subject import Subject
-from deformrs.compiling import Compiled
+from deformrs.execution import Compiled
 from deformrs.randomness import Span, Stage
 from deformrs.sampling import Sampler
 

@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from typing import Literal
 
 from deformrs.checks import check_whole
-from deformrs.compiling import Compiled
 from deformrs.deformations import (
     DCT,
     Affine,
@@ -22,8 +21,9 @@ from deformrs.deformations import (
     VectorField,
 )
 from deformrs.errors import InputError
+from deformrs.execution import Compiled
 from deformrs.models import Precision
-from deformrs.models.libraries import of_library
+from deformrs.models.registry import of_library
 from deformrs.noise import Gaussian, NoiseLaw, Uniform
 
 Part = Literal["rows", "samples", "cost", "paths"]

@@ -15,8 +15,7 @@ from deformrs.benchmarks.record import CURVES, read_record
 from deformrs.benchmarks.shown import in_bytes, in_seconds
 from deformrs.config import Config
 from deformrs.errors import InputError
-from deformrs.report.curve import COLOURS
-from deformrs.report.figures import save_figure
+from deformrs.report.curves import COLOURS, save_figure
 
 FORMATS = (".svg", ".png", ".pdf")
 

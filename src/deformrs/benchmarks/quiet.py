@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from deformrs.models.extras import quiet
+from deformrs.models.optional_dependencies import quiet
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from deformrs.benchmarks.paths import Compared
 from deformrs.benchmarks.rows import Row
 from deformrs.benchmarks.samples import Used
 from deformrs.config import Config, ConfigValue
-from deformrs.engines.identity import device_name
+from deformrs.dataset import device_name
 from deformrs.errors import InputError
 from deformrs.runs import write_atomically
 

@@ -18,11 +18,11 @@ from deformrs.benchmarks.networks import CLASSES, Network, some_pictures
 from deformrs.benchmarks.plan import Case, Execution
 from deformrs.benchmarks.quiet import quietly
 from deformrs.benchmarks.timing import peak_bytes, seconds_in_turns, seconds_of
-from deformrs.compiling import Compiled, compiled
-from deformrs.engines.identity import device_name
+from deformrs.dataset import device_name
 from deformrs.errors import ScarcityWarning
-from deformrs.models.classifier import Classifier
-from deformrs.models.extras import first_line
+from deformrs.execution import Compiled, compiled
+from deformrs.models.optional_dependencies import first_line
+from deformrs.models.types import Classifier
 
 N0 = 100
 

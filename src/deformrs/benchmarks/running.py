@@ -19,9 +19,9 @@ from deformrs.benchmarks.rows import Row, failed_row, measure_row
 from deformrs.benchmarks.samples import Used, measure_samples
 from deformrs.benchmarks.shown import cost_line, path_line, rows_table, used_table
 from deformrs.benchmarks.subject import Subject, SubjectOptions, load_subject
+from deformrs.cli.progress import step
 from deformrs.config import Config
 from deformrs.errors import InputError, ModelError
-from deformrs.progress import step
 
 
 @dataclass(frozen=True)

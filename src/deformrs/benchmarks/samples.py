@@ -9,10 +9,9 @@ from typing import Literal
 
 from deformrs.benchmarks.questions import Questions
 from deformrs.benchmarks.subject import Subject
-from deformrs.engines import certify_dataset
-from deformrs.questions import RadiusAsked
+from deformrs.dataset import certify_dataset
 from deformrs.runs import Result
-from deformrs.stopping import Stopping
+from deformrs.stopping import RadiusAsked, Stopping
 
 N0 = 100
 Protocol = Literal["fixed", "adaptive", "decide"]

@@ -12,18 +12,23 @@ from torch import Tensor
 
 from deformrs.benchmarks.plan import Execution
 from deformrs.benchmarks.questions import Questions
+from deformrs.cli.arguments import (
+    DataOptions,
+    ModelOptions,
+    SmoothingOptions,
+    StartOptions,
+    TrainingOptions,
+)
+from deformrs.cli.jobs import prepare
+from deformrs.cli.progress import Downloads
+from deformrs.cli.train import train_run
+from deformrs.cli.trained import certification
 from deformrs.data.digits import SIDE
+from deformrs.dataset import Labelled
 from deformrs.deformations import Rotation
-from deformrs.engines.looking import Labelled
 from deformrs.geometry import size_of
-from deformrs.progress import Downloads
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.space import Space
-from deformrs.tasks.jobs import prepare
-from deformrs.tasks.options import DataOptions, ModelOptions, SmoothingOptions
-from deformrs.tasks.trained import certification
-from deformrs.tasks.training import train_run
-from deformrs.tasks.training_options import StartOptions, TrainingOptions
 
 _NETWORK = "small_cnn:width=32"
 _EPOCHS = 8

@@ -8,20 +8,12 @@ import os
 import platform
 import sys
 import warnings
+from importlib import import_module
 from typing import TextIO
 
 import click
 
 from deformrs import __version__
-from deformrs.cli.bench import bench
-from deformrs.cli.certify import certify
-from deformrs.cli.gallery import gallery
-from deformrs.cli.pack import pack
-from deformrs.cli.predict import predict
-from deformrs.cli.quickstart import quickstart
-from deformrs.cli.report import report
-from deformrs.cli.sweep import sweep
-from deformrs.cli.train import train
 from deformrs.errors import DeformRSError, ScarcityWarning
 
 
@@ -74,20 +66,44 @@ def _note(
     click.echo(text, err=True)
 
 
+VERBS = {
+    "quickstart": "Train a small network on digits, certify it against rotation, draw the result.",
+    "train": "Train a network under the noise that certifies it.",
+    "certify": "Certify labelled images: how far may each be deformed?",
+    "sweep": "Train and certify several networks, and compare them.",
+    "report": "Make a page, figures and tables of one or several runs.",
+    "gallery": "Draw images under deformations that provably keep their label.",
+    "predict": "Predict the class of images, with the certified radius of each.",
+    "pack": "Compress finished runs, e.g. for version control.",
+    "bench": "Measure how fast this machine certifies.",
+}
+
+
 class _Verbs(click.Group):
-    """Verbs in the order people use them; a misspelt one is answered with the nearest."""
+    """The verbs, in the order people use them; each is imported when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = import_module(f"deformrs.cli.{cmd_name}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if not name.startswith("-") and name not in self.commands:
-            near = difflib.get_close_matches(name, self.commands, n=1)
+        if not name.startswith("-") and name not in VERBS:
+            near = difflib.get_close_matches(name, VERBS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "see deformrs --help"
-            known = ", ".join(self.commands)
+            known = ", ".join(VERBS)
             ctx.fail(f"the verb is {name!r}; it must be one of {known}: {hint}")
         return super().resolve_command(ctx, args)
 
@@ -105,10 +121,6 @@ def commands() -> None:
       deformrs quickstart
     """
     _keep_freed_memory()
-
-
-for _verb in (quickstart, train, certify, sweep, report, gallery, predict, pack, bench):
-    commands.add_command(_verb)
 
 
 def _keep_freed_memory() -> None:

@@ -65,14 +65,14 @@ class BatchSize(click.ParamType):  # type: ignore[type-arg]  # generic since cli
 
 
 def bundle(argument: str, kind: str, *options: Any) -> Callable[[Command], Command]:
-    """Hand several options to a command as one argument, of a class in `deformrs.tasks`."""
+    """Hand several options to a command as one argument, of a class in `deformrs.cli.arguments`."""
     module, _, name = kind.partition(".")
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def call(**values: Any) -> None:
             # It imports torch: not before a command runs.
-            build = getattr(import_module(f"deformrs.tasks.{module}"), name)
+            build = getattr(import_module(f"deformrs.cli.{module}"), name)
             names = [field.name for field in dataclasses.fields(build)]
             own = {name: values.pop(name) for name in names if name in values}
             command(**{argument: build(**own)}, **values)
@@ -102,10 +102,10 @@ def preparation_options() -> list[Any]:
 
 
 def model_options(*, required: bool) -> Callable[[Command], Command]:
-    """`--model` and how it is executed: the argument `model`, a `tasks.options.ModelOptions`."""
+    """`--model` and how it is executed: the argument `model`, a `cli.arguments.ModelOptions`."""
     return bundle(
         "model",
-        "options.ModelOptions",
+        "arguments.ModelOptions",
         click.option(
             "--model",
             **needed(required),
@@ -137,10 +137,10 @@ def model_options(*, required: bool) -> Callable[[Command], Command]:
 
 
 def data_options(*, required: bool) -> Callable[[Command], Command]:
-    """`--data` and its split: the argument `data`, a `tasks.options.DataOptions`."""
+    """`--data` and its split: the argument `data`, a `cli.arguments.DataOptions`."""
     return bundle(
         "data",
-        "options.DataOptions",
+        "arguments.DataOptions",
         click.option(
             "--data",
             **needed(required),
@@ -174,7 +174,7 @@ def smoothing_options(*, required: bool) -> Callable[[Command], Command]:
     """`--deformation`, `--noise`, `--padding`: the argument `smoothing`."""
     return bundle(
         "smoothing",
-        "options.SmoothingOptions",
+        "arguments.SmoothingOptions",
         click.option(
             "--deformation",
             **needed(required),
@@ -226,3 +226,161 @@ def check_writable(option: str, path: Path | None) -> None:
         raise click.BadParameter(
             f"{str(path)!r} must be a file in a folder that exists", param_hint=option
         )
+
+
+def sampling_options(
+    n: int, alpha: float = 1e-3, *, seed: bool = True
+) -> Callable[[Command], Command]:
+    """`--n`, `--n0`, `--alpha` and perhaps `--seed`, one argument each."""
+
+    def decorate(command: Command) -> Command:
+        own = click.option("--seed", default=0, show_default=True, help="Seed of the noise.")
+        for option in (
+            *([own] if seed else []),
+            click.option(
+                "--alpha", default=alpha, show_default=True, help="Failure probability a picture."
+            ),
+            click.option("--n", default=n, show_default=True, help="Samples that bound it."),
+            click.option(
+                "--n0", default=100, show_default=True, help="Samples that choose the class."
+            ),
+        ):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def choosing_options(command: Command) -> Command:
+    """`--method`, `--skip` and `--max` (the argument `most`)."""
+    for option in (
+        click.option("--max", "most", type=int, help="Look at the first N pictures only."),
+        click.option("--skip", default=1, show_default=True, help="Certify every K-th picture."),
+        click.option(
+            "--method",
+            type=Word("clopper_pearson", "bonferroni", "anytime"),
+            help="The bound on probabilities.  [clopper_pearson; where sampling stops early "
+            "anytime with a sharp last look at --n]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _some(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    """Given, it must not be empty: a shell variable that is not set would mean something else."""
+    if text is not None and not text.strip(" ,"):
+        raise click.BadParameter("it is empty; leave it out, or say e.g. 10deg", context, option)
+    return text
+
+
+def stopping_options(command: Command) -> Command:
+    """`--radii`, `--region` (the argument `regions`), `--adaptive` and `--fixed`."""
+    for option in (
+        click.option("--fixed", is_flag=True, help="All n samples for every picture."),
+        click.option(
+            "--adaptive",
+            metavar="TOLERANCE",
+            callback=_some,
+            help="Stop where more samples can raise the radius by less than that, e.g. 1deg.",
+        ),
+        click.option(
+            "--region",
+            "regions",
+            multiple=True,
+            help="A region to settle: 'rotation<=10deg, scale=0.8..1.2'.",
+        ),
+        click.option("--radii", callback=_some, help="Radii to settle, e.g. 10deg,30deg."),
+    ):
+        command = option(command)
+    return command
+
+
+def start_options(*, required: bool) -> Callable[[Command], Command]:
+    """`--model` and its pictures: the argument `start`, a `StartOptions`."""
+    return bundle(
+        "start",
+        "arguments.StartOptions",
+        click.option(
+            "--model",
+            **needed(required),
+            help="small_cnn, resnet18, resnet18:width=32 (small pictures), resnet50, timm:NAME, "
+            "torchvision:NAME, net.py:build, or a run folder to go on from.",
+        ),
+        click.option("--weights", help="A .safetensors or .pth state dict to begin with."),
+        click.option("--pretrained", is_flag=True, help="Begin with the published weights."),
+        *preparation_options(),
+    )
+
+
+def training_options() -> Callable[[Command], Command]:
+    """How it is trained: the argument `training`, a `TrainingOptions`."""
+    return bundle(
+        "training",
+        "arguments.TrainingOptions",
+        click.option(
+            "--recipe", default="fast", show_default=True, help="fast, paper, or your own .toml."
+        ),
+        click.option("--epochs", type=int, help="In place of the recipe's."),
+        click.option("--batch-size", type=int, help="Likewise; over all processes."),
+        click.option("--learning-rate", type=float, help="Likewise."),
+        click.option("--weight-decay", type=float, help="Likewise."),
+        click.option("--copies", type=int, help="Deformed copies of a picture in a step."),
+        click.option(
+            "--tilt",
+            type=float,
+            help="Let copies that go wrong count more, e.g. 2; 0 is the plain mean.",
+        ),
+        click.option(
+            "--consistency",
+            type=float,
+            help="Weight of consistency regularisation; 10 raises accuracy at large radii.",
+        ),
+        click.option("--entropy", type=float, help="Weight of its entropy term."),
+        click.option(
+            "--augment",
+            default="auto",
+            show_default=True,
+            help="auto, none, crop:4+flip, zoom:0.25+flip.",
+        ),
+        click.option(
+            "--hold-out",
+            default=0.0,
+            show_default=True,
+            help="Share of the training pictures that chooses the best epoch, e.g. 0.05.",
+        ),
+        click.option("--seed", default=0, show_default=True, help="Of weights, order and noise."),
+        click.option(
+            "--precision",
+            type=Word("auto", "float32", "bfloat16"),
+            default="auto",
+            show_default=True,
+            help="In which it computes; weights are kept in float32.",
+        ),
+        click.option(
+            "--compile",
+            type=Word("auto", "yes", "no"),
+            default="auto",
+            show_default=True,
+            help="By torch.compile.",
+        ),
+        click.option(
+            "--hold",
+            type=Word("auto", "yes", "no"),
+            default="auto",
+            show_default=True,
+            help="All pictures in memory, or read from the disk as they are needed.",
+        ),
+        click.option("--workers", type=int, help="Processes that read them.  [one a core]"),
+        click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1."),
+        click.option("--devices", default=1, show_default=True, help="GPUs, or CPU processes."),
+        click.option("--nodes", default=1, show_default=True, help="Machines."),
+        click.option("--strategy", default="ddp", show_default=True, help="Of Lightning Fabric."),
+        click.option(
+            "--checkpoint-seconds",
+            default=60.0,
+            show_default=True,
+            help="What a kill may cost at most, or an epoch of several processes.",
+        ),
+        click.option("--tensorboard/--no-tensorboard", default=True, show_default=True),
+    )

@@ -72,9 +72,9 @@ def report(
     """
     from rich.console import Console
 
-    from deformrs.data.stored import StoredPictures
+    from deformrs.cli.progress import step
+    from deformrs.data.loading import StoredPictures
     from deformrs.errors import InputError
-    from deformrs.progress import step
     from deformrs.report.against.writing import write_against_paper
     from deformrs.report.export import export_tsv
     from deformrs.report.writing import write_report

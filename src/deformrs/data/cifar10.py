@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import math
 import os
+import pickle
 import shutil
 import tarfile
 from pathlib import Path
@@ -12,8 +15,78 @@ from numpy.typing import NDArray
 
 from deformrs.data.base import Split
 from deformrs.data.download import Report, fetch, find, missing, read_checked
-from deformrs.data.pickles import read_plain_pickle
 from deformrs.errors import InputError
+
+Plain = dict[bytes, object]
+
+
+def read_plain_pickle(data: bytes) -> Plain:
+    """The dictionary in that pickle, byte arrays in it as NumPy arrays.
+
+    Guarantee: no function that the pickle names is called, whatever is in it.
+    """
+    try:
+        found = _PlainUnpickler(io.BytesIO(data), encoding="bytes").load()
+    # A pickle that is not well-formed fails in many ways: EOFError, IndexError, KeyError, ...
+    except Exception as error:
+        raise InputError(
+            "a pickle",
+            f"not readable ({error})",
+            "must hold nothing but numbers, text, lists, dictionaries and byte arrays",
+            "use the published files",
+        ) from None
+    if not isinstance(found, dict):
+        raise InputError(
+            "a pickle", f"one {type(found).__name__}", "must be a dictionary", "use another file"
+        )
+    return {
+        key: value.array if isinstance(value, _Array) else value for key, value in found.items()
+    }
+
+
+class _Kind:
+    """Stands in for numpy.dtype."""
+
+    def __init__(self, code: bytes | str, *_: object) -> None:
+        if code not in (b"u1", "u1"):
+            raise pickle.UnpicklingError("an array in it is not of bytes")
+
+    def __setstate__(self, _: object) -> None:
+        """Byte order and the like, which bytes do not have."""
+
+
+class _Array:
+    """Stands in for numpy.ndarray and for the function that makes an empty one."""
+
+    array: NDArray[np.uint8]
+
+    def __init__(self, *_: object) -> None:
+        self.array = np.zeros(0, np.uint8)
+
+    def __setstate__(self, state: object) -> None:
+        match state:
+            case (int(), tuple() as shape, _Kind(), False | 0, bytes() as raw) if all(
+                isinstance(length, int) and length >= 0 for length in shape
+            ) and math.prod(shape) == len(raw):
+                self.array = np.frombuffer(raw, np.uint8).reshape(shape)
+            case _:
+                raise pickle.UnpicklingError("an array in it is of another kind")
+
+
+_STAND_INS: dict[tuple[str, str], type] = {
+    ("numpy", "dtype"): _Kind,
+    ("numpy", "ndarray"): _Array,
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy._core.multiarray", "_reconstruct"): _Array,
+}
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> type:
+        if (module, name) not in _STAND_INS:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return _STAND_INS[module, name]
+
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 MD5_ARCHIVE = "c32a1d4ab5d03f1284b67883e8d87530"

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, ModelError
-from deformrs.models.classifier import in_batches, read_scores
 from deformrs.models.exported_archive import clean_copy
-from deformrs.models.extras import first_line, quiet
-from deformrs.models.parts import BuiltModel, Found
+from deformrs.models.optional_dependencies import first_line, quiet
+from deformrs.models.types import BuiltModel, Found, in_batches, read_scores
 from deformrs.models.weights import file_digest, require_file
-from deformrs.preparation import Preparation
 
 _SWITCHES = ("train", "training", "dropout_p", "dropout")
 

@@ -13,8 +13,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
-from deformrs.models.parts import BuiltModel
-from deformrs.models.probing import answer, copied, first_answer
+from deformrs.models.precision import answer, copied, first_answer
+from deformrs.models.types import BuiltModel
 
 BatchNorms = Literal["folded", "partly folded", "kept"]
 Layer = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Linear

@@ -1,84 +1,210 @@
-"""Networks by the names that folders know them by."""
+"""Residual networks (He et al. 2016), with the layer names that published weights have."""
 
 from __future__ import annotations
 
-import difflib
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import relu
 
-from torch import nn
-
-from deformrs.checks import check_whole
+from deformrs.checks import check_seed, check_whole
 from deformrs.config import Config
-from deformrs.errors import InputError
-from deformrs.models.extras import first_line
-from deformrs.models.libraries import LIBRARIES, new_library_network, of_library
-from deformrs.models.resnet import ResNet18, ResNet50
-from deformrs.models.small_cnn import SmallCNN
-
-NETWORKS: dict[str, type[nn.Module]] = {
-    "SmallCNN": SmallCNN,
-    "ResNet18": ResNet18,
-    "ResNet50": ResNet50,
-}
-"""Those of this package. Each keeps as `arguments`, plain values, what it was made with."""
 
 
-def name_and_arguments(module: nn.Module) -> tuple[str, Config]:
-    """What `build_network` makes a network like this one from, but for its weights."""
-    for name, kind in NETWORKS.items():
-        if type(module) is kind:
-            arguments: Config = module.arguments  # type: ignore[assignment]
-            return name, arguments
-    raise InputError(
-        "the network",
-        f"a {type(module).__name__}",
-        "must be one of " + ", ".join(NETWORKS) + " to be saved as a run",
-        "save its state dict, and load it with mymodel.py:build and weights",
-    )
+class SmallCNN(nn.Module):
+    """Three convolutions and a linear layer: [n, channels, h, w] in [0, 1] -> [n, num_classes].
 
-
-def check_name(name: object) -> str:
-    """The name, if it is one that `build_network` knows or another library may."""
-    if isinstance(name, str) and (name in NETWORKS or of_library(name)):
-        return name
-    forms = [*NETWORKS, *(f"{library}:NAME" for library in LIBRARIES)]
-    near = difflib.get_close_matches(str(name), NETWORKS, n=1)
-    raise InputError(
-        "the network",
-        repr(name),
-        "must be one of " + ", ".join(forms),
-        f"did you mean {near[0]!r}?" if near else "a newer deformrs may know it",
-    )
-
-
-def build_network(name: object, arguments: object) -> nn.Module:
-    """The network of that name with those arguments.
-
-    `timm:NAME` and `torchvision:NAME` take num_classes and channels.
+    The weights are drawn from `seed` alone, so equal arguments give equal networks. `arguments`
+    are those it was made with.
     """
-    network = check_name(name)
-    if of_library(network):
-        num_classes, channels = _whole(network, arguments)
-        return new_library_network(network, num_classes, channels, seed=0)
-    try:
-        return NETWORKS[network](**arguments)  # type: ignore[arg-type]
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(
-            f"the arguments of {name}",
-            repr(arguments),
-            f"must fit it ({first_line(error)})",
-            "save it again",
-        ) from None
+
+    def __init__(
+        self, num_classes: int = 10, channels: int = 1, width: int = 24, seed: int = 0
+    ) -> None:
+        super().__init__()
+        self.arguments = check_arguments(num_classes, channels, width, seed)
+        with torch.device("meta"):  # PyTorch's constructors would draw from global random state
+            self.features = nn.Sequential(
+                _layer(channels, width, stride=2),
+                _layer(width, 2 * width, stride=2),
+                _layer(2 * width, 4 * width, stride=2),
+                nn.AdaptiveAvgPool2d(2),
+                nn.Flatten(),
+            )
+            self.head = nn.Linear(16 * width, num_classes)
+        self.to_empty(device="cpu")
+        _draw_cnn_weights(self, torch.Generator().manual_seed(seed))
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.features((pictures - 0.5) / 0.5))
+        return scores
 
 
-def _whole(name: str, arguments: object) -> tuple[int, int]:
-    wanted = {"num_classes", "channels"}
-    if not isinstance(arguments, dict) or arguments.keys() != wanted:
-        raise InputError(
-            f"the arguments of {name}",
-            repr(arguments),
-            "must be num_classes and channels",
-            "save it again",
-        )
-    for key in sorted(wanted):
-        check_whole(f"{key} of {name}", arguments[key], least=1)
-    return arguments["num_classes"], arguments["channels"]
+def check_arguments(num_classes: int, channels: int, width: int, seed: int) -> Config:
+    """What a network of this package was made with, as plain values."""
+    for name, value in (("num_classes", num_classes), ("channels", channels), ("width", width)):
+        check_whole(name, value, least=1)
+    check_seed("seed", seed)
+    return {
+        "num_classes": int(num_classes),
+        "channels": int(channels),
+        "width": int(width),
+        "seed": int(seed),
+    }
+
+
+def _layer(inputs: int, outputs: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(),
+    )
+
+
+def _draw_cnn_weights(model: nn.Module, generator: torch.Generator) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.reset_parameters()
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_uniform_(module.weight, nonlinearity="relu", generator=generator)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+class _BasicBlock(nn.Module):
+    """Two 3 x 3 convolutions beside a shortcut."""
+
+    growth = 1
+
+    def __init__(self, inputs: int, planes: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, planes, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(planes)
+        self.conv2 = nn.Conv2d(planes, planes, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(planes)
+        self.downsample = _shortcut(inputs, planes, stride)
+
+    def forward(self, features: Tensor) -> Tensor:
+        inner = relu(self.bn1(self.conv1(features)), inplace=True)
+        return relu(self.bn2(self.conv2(inner)) + self.downsample(features), inplace=True)
+
+
+class _Bottleneck(nn.Module):
+    """1 x 1, 3 x 3 and 1 x 1 convolutions beside a shortcut; the middle one has the stride."""
+
+    growth = 4
+
+    def __init__(self, inputs: int, planes: int, stride: int) -> None:
+        super().__init__()
+        outputs = self.growth * planes
+        self.conv1 = nn.Conv2d(inputs, planes, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(planes)
+        self.conv2 = nn.Conv2d(planes, planes, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(planes)
+        self.conv3 = nn.Conv2d(planes, outputs, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(outputs)
+        self.downsample = _shortcut(inputs, outputs, stride)
+
+    def forward(self, features: Tensor) -> Tensor:
+        inner = relu(self.bn1(self.conv1(features)), inplace=True)
+        inner = relu(self.bn2(self.conv2(inner)), inplace=True)
+        return relu(self.bn3(self.conv3(inner)) + self.downsample(features), inplace=True)
+
+
+_Block = type[_BasicBlock] | type[_Bottleneck]
+
+
+class _ResNet(nn.Module):
+    """A stem, four stages of blocks, the average over the picture, a linear layer."""
+
+    def __init__(
+        self,
+        block: _Block,
+        depths: tuple[int, int, int, int],
+        small: bool,
+        num_classes: int,
+        channels: int,
+        width: int,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        self.arguments = check_arguments(num_classes, channels, width, seed)
+        kernel, stride = (3, 1) if small else (7, 2)
+        outputs = block.growth * width
+        with torch.device("meta"):  # PyTorch's constructors would draw from global random state
+            self.conv1 = nn.Conv2d(channels, width, kernel, stride, kernel // 2, bias=False)
+            self.bn1 = nn.BatchNorm2d(width)
+            self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, 2, 1)
+            self.layer1 = _stage(block, depths[0], width, width, 1)
+            self.layer2 = _stage(block, depths[1], outputs, 2 * width, 2)
+            self.layer3 = _stage(block, depths[2], 2 * outputs, 4 * width, 2)
+            self.layer4 = _stage(block, depths[3], 4 * outputs, 8 * width, 2)
+            self.avgpool = nn.AdaptiveAvgPool2d(1)
+            self.fc = nn.Linear(8 * outputs, num_classes)
+        self.to_empty(device="cpu")
+        _draw_weights(self, torch.Generator().manual_seed(seed))
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        features = self.maxpool(relu(self.bn1(self.conv1(pictures)), inplace=True))
+        features = self.layer4(self.layer3(self.layer2(self.layer1(features))))
+        scores: Tensor = self.fc(self.avgpool(features).flatten(1))
+        return scores
+
+
+class ResNet18(_ResNet):
+    """For small pictures, as of MNIST and CIFAR-10: [n, channels, h, w] -> [n, num_classes].
+
+    Its stem is a 3 x 3 convolution that keeps the size, which may be any. `width` is the number
+    of features after the stem. It does not normalise its pictures. The weights are drawn from
+    `seed` alone, so equal arguments give equal networks. `arguments` are those it was made with.
+    """
+
+    def __init__(
+        self, num_classes: int = 10, channels: int = 3, width: int = 64, seed: int = 0
+    ) -> None:
+        super().__init__(_BasicBlock, (2, 2, 2, 2), True, num_classes, channels, width, seed)
+
+
+class ResNet50(_ResNet):
+    """For photographs, as of ImageNet: [n, channels, h, w] -> [n, num_classes].
+
+    Its stem, a 7 x 7 convolution and max pooling, leaves a quarter of the size. For the rest see
+    `ResNet18`. Weights of ResNet-50 that torchvision and timm publish fit into it.
+    """
+
+    def __init__(
+        self, num_classes: int = 1000, channels: int = 3, width: int = 64, seed: int = 0
+    ) -> None:
+        super().__init__(_Bottleneck, (3, 4, 6, 3), False, num_classes, channels, width, seed)
+
+
+def _stage(block: _Block, depth: int, inputs: int, planes: int, stride: int) -> nn.Sequential:
+    first = block(inputs, planes, stride)
+    return nn.Sequential(
+        first, *(block(block.growth * planes, planes, 1) for _ in range(depth - 1))
+    )
+
+
+def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
+    if stride == 1 and inputs == outputs:
+        return nn.Identity()
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+
+def _draw_weights(model: nn.Module, generator: torch.Generator) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(
+                module.weight, mode="fan_out", nonlinearity="relu", generator=generator
+            )
+        elif isinstance(module, nn.BatchNorm2d):
+            module.reset_parameters()
+        elif isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=0.01, generator=generator)
+            nn.init.zeros_(module.bias)
+    # Blocks begin as their shortcuts, so that large learning rates do no harm at first
+    # (Goyal et al. 2017).
+    for module in model.modules():
+        if isinstance(module, _BasicBlock):
+            nn.init.zeros_(module.bn2.weight)
+        elif isinstance(module, _Bottleneck):
+            nn.init.zeros_(module.bn3.weight)

@@ -15,14 +15,61 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from deformrs.config import Config, ConfigValue
+from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
-from deformrs.models.factory import of_file
-from deformrs.models.libraries import library_version, of_library
-from deformrs.models.networks import build_network, check_name, name_and_arguments
-from deformrs.models.parts import BuiltModel, Found, check_normalisation
+from deformrs.models.registry import (
+    build_network,
+    check_name,
+    library_version,
+    name_and_arguments,
+    of_library,
+)
+from deformrs.models.types import BuiltModel, Found, check_normalisation
 from deformrs.models.weights import file_digest, fit_state, read_state
-from deformrs.preparation import Preparation
 from deformrs.runs.files import sync_folder, write_atomically
+from deformrs.specs import load_object, users_code
+
+
+def of_file(source: str) -> bool:
+    """Does this name a function in a Python file?
+
+    >>> of_file("mymodel.py:build"), of_file("mymodel.py")
+    (True, False)
+    """
+    return source.rpartition(":")[0].endswith(".py")
+
+
+def load_factory(source: str, weights: Path | None) -> Found:
+    """`mymodel.py:build`: call build(), which returns a network or a BuiltModel; load weights."""
+    file, _, name = source.rpartition(":")
+    path = Path(file)
+    built = _build(path, name, source)
+    files: Config = {path.name: file_digest(path)}
+    if weights is not None:
+        fit_state(built.module, read_state(weights), str(weights))
+        files[weights.name] = file_digest(weights)
+    return Found(built, {"files": files})
+
+
+def _build(path: Path, name: str, source: str) -> BuiltModel:
+    function = load_object(path, name)
+    if not callable(function):
+        raise InputError(
+            source, f"a {type(function).__name__}", "must be a function", "name one that builds"
+        )
+    with users_code(path, f"the model {source}"):
+        built = function()
+    if isinstance(built, nn.Module):
+        return BuiltModel(built)
+    if isinstance(built, BuiltModel):
+        return built
+    raise InputError(
+        f"what {source} returns",
+        f"a {type(built).__name__}",
+        "must be a torch.nn.Module, or a deformrs.models.BuiltModel",
+        "return the network",
+    )
+
 
 MODEL, WEIGHTS = "model.json", "model.safetensors"
 
@@ -201,3 +248,49 @@ def _damaged(path: Path, reason: Exception | str) -> InputError:
         "must be as deformrs wrote it",
         "save the model again",
     )
+
+
+def folder_beside(source: str, weights: Path | None) -> Path | None:
+    """The folder that says what these weights want, for a network from FILE.py:FUNCTION.
+
+    It is one that training such a network wrote, and the weights are its own. None otherwise.
+    """
+    if weights is None or not of_file(source) or weights.name != WEIGHTS:
+        return None
+    path = weights.parent / MODEL
+    if not path.is_file():
+        return None
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(
+            str(path),
+            f"damaged ({error})",
+            "must say what the weights beside it want",
+            "save the model again, or move the weights elsewhere",
+        ) from None
+    network = about.get("network") if isinstance(about, dict) else None
+    return weights.parent if isinstance(network, str) and of_file(network) else None
+
+
+def load_users(source: str, weights: Path | None) -> Found:
+    """The network of FILE.py:FUNCTION, prepared and normalised as its weights were trained.
+
+    What the folder of the weights says wins over what the function returns.
+    """
+    folder = folder_beside(source, weights)
+    if folder is None or weights is None:
+        return load_factory(source, weights)
+    described = read_description(folder)
+    described.check_weights(folder)
+    found, said = load_factory(source, weights), described.built
+    built = dataclasses.replace(
+        found.built,
+        preparation=said.preparation,
+        mean=said.mean,
+        std=said.std,
+        class_names=said.class_names,
+    )
+    files = found.about["files"]
+    assert isinstance(files, dict)
+    return Found(built, {"files": files | {MODEL: file_digest(folder / MODEL)}})

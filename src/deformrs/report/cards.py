@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from deformrs.preparation import Pixels
+from deformrs.data.preparation import Pixels
 from deformrs.report.groups import Member
 from deformrs.report.people import everywhere, noun, reach, shown_down
 from deformrs.rounding import format_down

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deformrs.errors import UnsupportedError
-from deformrs.regions import Region, Rotate, ShearBy, Shift, Zoom
-from deformrs.regions.factors import Factor
+from deformrs.regions import Factor, Region, Rotate, ShearBy, Shift, Zoom
 from deformrs.runs import Result
 
 

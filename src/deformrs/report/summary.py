@@ -2,14 +2,71 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from deformrs.certificate import Certificate
+from deformrs.errors import InputError
 from deformrs.report.people import reach
 from deformrs.report.radii import Radius
-from deformrs.report.tables import check_results
+from deformrs.rounding import percent_down, round_down
 from deformrs.runs import Result
+
+
+@dataclass(frozen=True)
+class Row:
+    """How many of `total` pictures are predicted right and certified at `radius`."""
+
+    shown: str
+    radius: float
+    certified: int
+    total: int
+
+    @property
+    def percent(self) -> str:
+        return percent_down(self.certified, self.total)
+
+
+def check_results(results: Sequence[Result]) -> Certificate:
+    """The first certificate: what all results of a run share can be read off it."""
+    if not results:
+        raise InputError("the results", "empty", "must have at least one", "certify some pictures")
+    return results[0].certificate
+
+
+def accuracy_rows(results: Sequence[Result], radii: dict[str, float]) -> list[Row]:
+    """One row for every radius, given by how it is shown: {"10°": math.radians(10)}."""
+    check_results(results)
+    return [
+        Row(shown, radius, sum(result.holds(radius) for result in results), len(results))
+        for shown, radius in radii.items()
+    ]
+
+
+def average_radius(results: Sequence[Result]) -> float:
+    """The mean over all pictures of the radius, 0 where the prediction is wrong or abstains."""
+    check_results(results)
+    total = math.fsum(result.certificate.radius for result in results if result.correct)
+    return max(0.0, round_down(total / len(results)))
+
+
+def markdown(results: Sequence[Result], radii: dict[str, float]) -> str:
+    """The table people paste into their notes."""
+    first = check_results(results)
+    family = first.space.blocks[0].family.replace("_", " ")
+    lines = [f"| {family} up to | certified accuracy |", "|---|---|"]
+    lines += [f"| {row.shown} | {row.percent} % |" for row in accuracy_rows(results, radii)]
+    mean = first.space.blocks[0].unit.show_down(average_radius(results), first.space.size)
+    abstained = sum(result.certificate.prediction is None for result in results)
+    lines += [
+        "",
+        f"Average certified radius: {mean}. Abstained on {abstained} of {len(results)} pictures.",
+        f"Noise: {first.law.describe(first.space)}. n0 = {first.counts.n0:,}, "
+        f"n = {first.counts.n:,}, alpha = {first.alpha} per picture.",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from deformrs.regions import Region
 from deformrs.report.cards import PicturesOf
 from deformrs.report.contents import tables_of
 from deformrs.report.csvs import csv_tables
-from deformrs.report.curve import draw_curves
+from deformrs.report.curves import draw_curves
 from deformrs.report.document import to_document
 from deformrs.report.groups import lookup, make_groups, slugs
 from deformrs.report.layout import to_latex

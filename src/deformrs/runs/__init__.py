@@ -1,7 +1,6 @@
 """The run folder: what was asked, and the counts that answer it. Needs no torch."""
 
 from deformrs.runs.files import write_atomically
-from deformrs.runs.finding import runs_in
 from deformrs.runs.folder import (
     CERTIFICATES,
     CONFIG,
@@ -12,9 +11,10 @@ from deformrs.runs.folder import (
     read_config,
     read_run,
     read_times,
+    runs_in,
 )
 from deformrs.runs.packing import Packed, pack_run, unpack_run
-from deformrs.runs.results import Result
+from deformrs.runs.records import Result
 
 __all__ = [
     "CERTIFICATES",

@@ -24,13 +24,79 @@ from typing import Any, Self
 
 from deformrs.certificate import Certificate
 from deformrs.checks import check_alpha
-from deformrs.config import Config
+from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError
 from deformrs.noise import NoiseLaw
-from deformrs.runs.difference import difference
 from deformrs.runs.files import lock, packed_name, stored_bytes, sync_folder, write_atomically
-from deformrs.runs.results import Result, from_record, to_record
+from deformrs.runs.records import Result, from_record, to_record
 from deformrs.statistics import check_method, is_anytime
+
+
+def difference(found: Config, asked: Config) -> str:
+    """Every setting that differs, by its full name: `options.noise: a there, b here`."""
+    there, here = _flat(found), _flat(asked)
+    keys = [key for key in there | here if there.get(key) != here.get(key)]
+    return ", ".join(
+        f"{key}: {_short(there.get(key))} there, {_short(here.get(key))} here" for key in keys
+    )
+
+
+def _flat(config: Config, prefix: str = "") -> Config:
+    flat: Config = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _short(value: ConfigValue) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+RELATIVE_TO = "relative_to"
+"""The option that says how to get from the run folder to where the run was started from."""
+
+_PREFIXES = ("mnist:", "cifar10:", "hf:")
+_WORDS = ("digits", "mnist", "cifar10")
+"""Data sets by name, whatever folders there are."""
+
+
+def start_of(folder: Path) -> str:
+    """How to get from a run folder to the working directory; it may be moved with all around it."""
+    return Path(os.path.relpath(Path.cwd(), folder)).as_posix()
+
+
+def located(text: str, folder: Path, options: Config) -> str:
+    """A file or folder that an option names, as it is found from here.
+
+    What is no relative path, or cannot be found from the run folder, stays as it is.
+    """
+    prefix = next((p for p in _PREFIXES if text.startswith(p)), "")
+    path, code, name = text.removeprefix(prefix).partition(".py:")
+    path += ".py" if code else ""
+    start = options.get(RELATIVE_TO)
+    if text in _WORDS or not path or not isinstance(start, str) or Path(path).is_absolute():
+        return text
+    found = Path(os.path.normpath(folder / start / path))
+    if not found.exists():
+        return text
+    # The shorter way to say it, where it is the same from here.
+    shown = path if Path(path).exists() and Path(path).samefile(found) else str(found)
+    return f"{prefix}{shown}{':' + name if code else ''}"
+
+
+def located_code(text: str, folder: Path, options: Config) -> str:
+    """The same for a deformation: only its parts in Python files are paths.
+
+    >>> located_code("rotation+shear", Path("runs/first"), {"relative_to": "../.."})
+    'rotation+shear'
+    """
+    parts = text.split("+")
+    return "+".join(located(part, folder, options) if ".py:" in part else part for part in parts)
+
 
 CONFIG, CERTIFICATES, TIMES = "config.json", "certificates.jsonl", "times.tsv"
 
@@ -292,3 +358,20 @@ def _damaged(path: Path, error: object) -> InputError:
     return InputError(
         str(path), f"damaged ({error})", "must be as deformrs wrote it", "restore it, or run again"
     )
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """The runs that a folder holds, sorted, as a sweep lays them side by side.
+
+    A folder that is a run itself, or that holds none, stands for itself.
+    """
+    if not folder.is_dir() or (folder / CONFIG).exists() or _certified(folder):
+        return [folder]
+    inside = sorted(folder.iterdir())
+    found = [place for place in inside if (place / CONFIG).is_file() and _certified(place)]
+    return found or [folder]
+
+
+def _certified(folder: Path) -> bool:
+    path = folder / CERTIFICATES
+    return path.is_file() or packed_name(path).is_file()

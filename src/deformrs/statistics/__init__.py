@@ -8,15 +8,20 @@ from functools import partial
 
 from deformrs.certificate import Bound, Counts
 from deformrs.errors import InputError
-from deformrs.statistics.binomial import sign_test
 from deformrs.statistics.bounds import (
     bonferroni,
     clopper_pearson,
     clopper_pearson_lower,
     clopper_pearson_upper,
+    sign_test,
 )
-from deformrs.statistics.capped import capped, capped_lower
-from deformrs.statistics.sequential import anytime, anytime_lower, anytime_upper
+from deformrs.statistics.sequential import (
+    anytime,
+    anytime_lower,
+    anytime_upper,
+    capped,
+    capped_lower,
+)
 
 METHODS: dict[str, Callable[[Counts, float], Bound]] = {
     "clopper_pearson": clopper_pearson,

@@ -1,10 +1,8 @@
 """Training classifiers under the noise they will be certified with."""
 
+from deformrs.training.api import train
 from deformrs.training.augmentation import Augmentation
-from deformrs.training.objective import Objective
-from deformrs.training.plan import Moment, Plan, Trained
-from deformrs.training.recipes import Recipe, read_recipe
-from deformrs.training.tensors import train
+from deformrs.training.recipes import Moment, Objective, Plan, Recipe, Trained, read_recipe
 
 __all__ = [
     "Augmentation",

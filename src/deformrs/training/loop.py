@@ -2,31 +2,93 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from deformrs.config import Config
 from deformrs.errors import InputError, ModelError
-from deformrs.scoring import scores_of
-from deformrs.training.batches import NoisyBatches
-from deformrs.training.checkpoints import (
-    Best,
-    Checkpoints,
-    Snapshot,
-    copied,
-    momentum_of,
-    restore,
-)
-from deformrs.training.executing import Forward, execution, in_precision
-from deformrs.training.pictures import Source
-from deformrs.training.plan import Moment, Plan, Trained
-from deformrs.training.processes import Alone, Processes
-from deformrs.training.recipes import TrainingPrecision
-from deformrs.training.schedule import learning_rate
-from deformrs.training.streams import network_randomness
+from deformrs.execution import scores_of
+from deformrs.training.batches import NoisyBatches, network_randomness
+from deformrs.training.checkpoints import Best, Checkpoints, Snapshot, copied, momentum_of, restore
+from deformrs.training.distributed import Alone, Processes
+from deformrs.training.images import Source
+from deformrs.training.recipes import Moment, Plan, Recipe, Trained, TrainingPrecision
+
+START = 1 / 25
+"""The share of the peak at which one cycle begins."""
+
+
+def learning_rate(recipe: Recipe, step: int, steps_per_epoch: int) -> float:
+    """The learning rate of a step, counted from 0.
+
+    >>> from deformrs.training.recipes import read_recipe
+    >>> [round(learning_rate(read_recipe("paper"), 100 * e, 100), 6) for e in (0, 29, 30, 60)]
+    [0.1, 0.1, 0.01, 0.001]
+    """
+    if recipe.schedule == "steps":
+        passed = sum(step >= epoch * steps_per_epoch for epoch in recipe.steps)
+        return float(recipe.learning_rate * recipe.decay**passed)
+    total = recipe.epochs * steps_per_epoch
+    rising = recipe.warmup * total
+    if step < rising:
+        return recipe.learning_rate * (START + (1 - START) * step / rising)
+    falling = (step - rising) / (total - rising)
+    return recipe.learning_rate * (1 + math.cos(math.pi * falling)) / 2
+
+
+Forward = Callable[[Tensor], Tensor]
+
+
+def execution(
+    model: nn.Module,
+    optimizer: Optimizer,
+    processes: Processes,
+    precision: TrainingPrecision,
+    *,
+    compiled: bool,
+) -> tuple[Forward, Optimizer]:
+    """What to call in place of the model, and what to step with in place of the optimizer.
+
+    Compiled and alone on a GPU, the network runs as CUDA graphs: to launch its kernels one by one
+    takes the processor longer than the GPU computes.
+    """
+    if not compiled:
+        forward, stepped = processes.prepare(model, optimizer)
+        return in_precision(forward, processes.device, precision), stepped
+    graphs = processes.count == 1 and processes.device.type == "cuda"
+    module = torch.compile(model, mode="reduce-overhead" if graphs else "default")
+    assert isinstance(module, nn.Module)
+    forward, stepped = processes.prepare(module, optimizer)
+    forward = in_precision(forward, processes.device, precision)
+    return _marked(forward) if graphs else forward, stepped
+
+
+def in_precision(forward: Forward, device: torch.device, precision: TrainingPrecision) -> Forward:
+    """The same in bfloat16 where that is asked for; weights and their updates stay in float32."""
+    if precision == "float32":
+        return forward
+
+    def call(pictures: Tensor) -> Tensor:
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            return forward(pictures)
+
+    return call
+
+
+def _marked(forward: Forward) -> Forward:
+    """Tell CUDA graphs where a step begins: what the last one returned may be overwritten then."""
+
+    def call(pictures: Tensor) -> Tensor:
+        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        return forward(pictures)
+
+    return call
+
 
 SECONDS_BETWEEN_LOOKS = 0.5
 STEPS_BETWEEN_LOOKS = 10

@@ -11,8 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from deformrs.report.against.board import Board, Chapter
-from deformrs.report.curve import COLOURS, dress
-from deformrs.report.figures import save_figure
+from deformrs.report.curves import COLOURS, dress, save_figure
 from deformrs.report.people import float_down
 from deformrs.report.steps import envelope
 

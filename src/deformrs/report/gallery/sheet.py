@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from deformrs.checks import check_whole
 from deformrs.errors import InputError
-from deformrs.report.figures import save_figure
+from deformrs.report.curves import save_figure
 from deformrs.report.gallery.lettering import line_in, shorten, wrap, write
 from deformrs.report.gallery.shown import Shown, draw_scale
 from deformrs.units import Size

@@ -1,0 +1,208 @@
+"""From a picture as it is stored to the picture that is deformed and certified. Needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ExifTags, Image
+
+from deformrs.checks import check_size, check_whole
+from deformrs.config import Config, Configurable
+from deformrs.errors import InputError
+from deformrs.runs.records import image_digest
+
+Pixels = NDArray[np.float32]
+"""One picture: [c, h, w] in [0, 1]."""
+
+Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
+
+# What undoes each orientation that a camera writes down; 1 is upright.
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_WHITE_16 = 65535
+_LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # the weights of ITU-R 601, as in Pillow
+
+
+@dataclass(frozen=True)
+class Preparation(Configurable):
+    """Resize, then cut out the centre: what a model expects before normalisation.
+
+    `resize` is the length of the shorter side, or (height, width) to which a picture is stretched.
+    `crop` is the (height, width) of the centre that is kept. `channels` is 1 (grey) or 3 (colour);
+    None keeps what is stored.
+
+    >>> Preparation(resize=256, crop=(224, 224), channels=3).words
+    'shorter side to 256 px (bilinear), centre 224 x 224, colour'
+    """
+
+    registry: ClassVar[dict[str, type]] = {}
+    name = "preparation"
+    resize: int | tuple[int, int] | None = None
+    crop: tuple[int, int] | None = None
+    interpolation: Interpolation = "bilinear"
+    channels: int | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("resize", "crop"):  # a configuration that was read has lists
+            if isinstance(getattr(self, field), list):
+                object.__setattr__(self, field, tuple(getattr(self, field)))
+        if isinstance(self.resize, tuple):
+            check_size(self.resize)
+        elif self.resize is not None:
+            check_whole("resize", self.resize, least=1)
+        if self.crop is not None:
+            check_size(self.crop)
+        if self.interpolation not in get_args(Interpolation):
+            raise InputError(
+                "interpolation",
+                repr(self.interpolation),
+                "must be one of " + ", ".join(get_args(Interpolation)),
+                "choose one",
+            )
+        if isinstance(self.channels, bool) or self.channels not in (None, 1, 3):
+            raise InputError("channels", self.channels, "must be 1 or 3", "1 is grey, 3 is colour")
+
+    @property
+    def words(self) -> str:
+        """What is done, for people."""
+        parts = []
+        if isinstance(self.resize, tuple):
+            parts.append(f"to {self.resize[0]} x {self.resize[1]} px ({self.interpolation})")
+        elif self.resize is not None:
+            parts.append(f"shorter side to {self.resize} px ({self.interpolation})")
+        if self.crop is not None:
+            parts.append(f"centre {self.crop[0]} x {self.crop[1]}")
+        if self.channels is not None:
+            parts.append("grey" if self.channels == 1 else "colour")
+        return ", ".join(parts) or "as stored"
+
+    def to_config(self) -> Config:
+        config = super().to_config()
+        del config["name"]  # there is only one kind
+        return config
+
+    @classmethod
+    def from_config(cls, config: Config) -> Preparation:
+        named = config | {"name": cls.name} if isinstance(config, dict) else config
+        return super().from_config(named)
+
+    def prepare(self, picture: Image.Image) -> Pixels:
+        """The picture as the model gets it, upright as its camera meant it.
+
+        Palettes, transparency and 16 bits become plain grey or colour before anything is resized;
+        what is transparent shows the colour stored there.
+        """
+        upright = _eight_bits(_upright(picture))
+        grey = self.channels == 1 or (self.channels is None and upright.mode in ("1", "L", "LA"))
+        return _to_pixels(self._cut(self._resized(_plain(upright, "L" if grey else "RGB"))))
+
+    def prepare_pixels(self, pixels: Pixels) -> Pixels:
+        """The same for a picture that is already [c, h, w] in [0, 1], channel by channel."""
+        if self.channels == 1 and len(pixels) == 3:
+            pixels = np.tensordot(_LUMA, pixels, axes=1)[None]
+        elif self.channels == 3 and len(pixels) == 1:
+            pixels = np.repeat(pixels, 3, axis=0)
+        elif self.channels is not None and len(pixels) != self.channels:
+            raise InputError(
+                "the picture", f"of {len(pixels)} channels", "must be grey or colour", "convert it"
+            )
+        if self.resize is None and self.crop is None:
+            return np.ascontiguousarray(pixels)
+        layers = [self._cut(self._resized(Image.fromarray(layer))) for layer in pixels]
+        return np.clip(np.stack([np.asarray(layer, np.float32) for layer in layers]), 0, 1)
+
+    def _resized(self, picture: Image.Image) -> Image.Image:
+        if self.resize is None:
+            return picture
+        width, height = picture.size
+        if isinstance(self.resize, tuple):
+            height, width = self.resize
+        elif width <= height:
+            width, height = self.resize, max(1, height * self.resize // width)
+        else:
+            width, height = max(1, width * self.resize // height), self.resize
+        if (width, height) == picture.size:
+            return picture
+        if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
+            raise InputError(
+                "the picture",
+                f"{picture.height} x {picture.width} px, so {height} x {width} when resized",
+                f"must stay below {Image.MAX_IMAGE_PIXELS:,} pixels",
+                "cut off its ends, or leave it out",
+            )
+        return picture.resize((width, height), Image.Resampling[self.interpolation.upper()])
+
+    def _cut(self, picture: Image.Image) -> Image.Image:
+        if self.crop is None:
+            return picture
+        height, width = self.crop
+        if width > picture.width or height > picture.height:
+            raise InputError(
+                "the picture",
+                f"{picture.height} x {picture.width} px after resizing",
+                f"must not be smaller than the centre cut out of it, {height} x {width}",
+                "resize the shorter side to at least that",
+            )
+        left, top = round((picture.width - width) / 2), round((picture.height - height) / 2)
+        return picture.crop((left, top, left + width, top + height))
+
+
+def digest_of_pixels(pixels: Pixels) -> str:
+    """The digest of a picture that is a NumPy array."""
+    array = np.ascontiguousarray(pixels)
+    return image_digest(array.shape, str(array.dtype), array.tobytes())
+
+
+def _upright(picture: Image.Image) -> Image.Image:
+    """Turned as the camera was held. Pillow's own function also writes the EXIF data anew, which
+    fails for some of what cameras write."""
+    picture.load()  # some formats are turned by being loaded
+    turn = _TURNS.get(picture.getexif().get(ExifTags.Base.Orientation, 1))
+    return picture if turn is None else picture.transpose(turn)
+
+
+def _eight_bits(picture: Image.Image) -> Image.Image:
+    """Pillow clips 16-bit grey to 255 when it converts; scale it instead."""
+    if picture.mode.startswith("I"):
+        values = np.asarray(picture, np.int64)
+        if values.min() < 0 or values.max() > _WHITE_16:
+            raise InputError(
+                "the picture",
+                f"of values from {values.min()} to {values.max()}",
+                f"must be 8 or 16 bits, 0 to {_WHITE_16}",
+                "save it as PNG",
+            )
+        return Image.fromarray(np.round(values * (255 / _WHITE_16)).astype(np.uint8))
+    if picture.mode == "F":
+        raise InputError(
+            "the picture", "of floating-point pixels", "must be 8 or 16 bits", "save it as PNG"
+        )
+    return picture
+
+
+def _plain(picture: Image.Image, mode: Literal["L", "RGB"]) -> Image.Image:
+    """Grey or colour without palette and transparency."""
+    if picture.mode in ("P", "PA"):
+        # A transparent palette cannot become grey or colour in one step.
+        picture = picture.convert("RGBA")
+    try:
+        return picture.convert(mode)
+    except ValueError:
+        raise InputError(
+            "the picture", f"in {picture.mode} colours", "must be grey or RGB", "save it as PNG"
+        ) from None
+
+
+def _to_pixels(picture: Image.Image) -> Pixels:
+    array = np.asarray(picture, np.float32) / np.float32(255)
+    return np.ascontiguousarray(array[None] if array.ndim == 2 else array.transpose(2, 0, 1))

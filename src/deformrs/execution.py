@@ -1,0 +1,124 @@
+"""What a model answers to pictures: scores, or an error that says what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FunctionType
+from typing import Literal, ParamSpec, TypeVar, get_args
+
+import torch
+from torch import Tensor, nn
+
+from deformrs.errors import DeformRSError, InputError, ModelError, NoMemoryError
+
+Compiled = Literal["no", "default", "max-autotune"]
+"""How a function is compiled."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# CUDA graphs would copy every batch of pictures once more; batches are too large to need them.
+_MODES = {"default": None, "max-autotune": "max-autotune-no-cudagraphs"}
+
+
+def check_compiled(compiled: object) -> None:
+    """One of the names that `Compiled` lists."""
+    if compiled not in get_args(Compiled):
+        names = ", ".join(get_args(Compiled))
+        raise InputError("compiled", repr(compiled), f"must be one of {names}", "choose one")
+
+
+def compiled(function: Callable[P, R], how: Compiled) -> Callable[P, R]:
+    """The same function, to be compiled when it is first called; RuntimeError if it cannot be.
+
+    torch.compile remembers by the code that a function has, and gives up in silence after eight
+    shapes and models: so each function gets a copy of its code. (Where a model breaks the graph,
+    the functions within share theirs with all models, and the limit holds for them.) On a GPU cuDNN
+    tries its convolutions on the first call and takes the fastest.
+    """
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        return function(*args, **kwargs)
+
+    copy = FunctionType(call.__code__.replace(), call.__globals__, closure=call.__closure__)
+    together: Callable[P, R] = torch.compile(copy, dynamic=False, mode=_MODES[how])
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with fastest_convolutions():
+            return together(*args, **kwargs)
+
+    return run
+
+
+@contextmanager
+def fastest_convolutions() -> Iterator[None]:
+    """cuDNN measures instead of guessing, which pays where all batches are of one size.
+
+    What was set before is set again.
+    """
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+def scores_of(model: Callable[[Tensor], Tensor], pictures: Tensor) -> Tensor:
+    """What the model answers to pictures: [n, k], or an error that says what went wrong."""
+    try:
+        scores: object = model(pictures)
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise no_memory(pictures) from error
+    except (RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, DeformRSError):
+            raise
+        if "allocate memory" in str(error):  # what a CPU runs out of has no exception of its own
+            raise no_memory(pictures) from error
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise ModelError(
+            "the model's answer",
+            f"an error ({reason})",
+            f"must be scores for {pictures.dtype} pictures of shape {tuple(pictures.shape)} "
+            f"on {pictures.device}",
+            "give the image the precision, channels and size that the model wants",
+        ) from error
+    if not isinstance(scores, Tensor):
+        got = f"a {type(scores).__name__}"
+    elif scores.ndim != 2 or len(scores) != len(pictures) or not scores.is_floating_point():
+        got = f"{scores.dtype} of shape {tuple(scores.shape)}"
+    else:
+        return scores
+    raise ModelError(
+        "the model's output",
+        got,
+        f"must be floating-point scores of shape ({len(pictures)}, number of classes)",
+        "wrap the model so that it returns them",
+    )
+
+
+def no_memory(pictures: Tensor) -> NoMemoryError:
+    """What to say where a batch of such pictures does not fit."""
+    count, channels, height, width = pictures.shape
+    return NoMemoryError(
+        "the memory of the device",
+        f"too small for {count} pictures of {channels} x {height} x {width} at once",
+        "must hold a batch",
+        "choose a smaller batch size, or resize the pictures",
+    )
+
+
+def check_evaluating(model: Callable[[Tensor], Tensor]) -> None:
+    """Raise for a module in training mode, also behind a bound method.
+
+    What a function does inside cannot be seen: there the caller must see to it.
+    """
+    module = getattr(model, "__self__", model)
+    if isinstance(module, nn.Module) and any(part.training for part in module.modules()):
+        raise ModelError(
+            "the model",
+            "in training mode",
+            "must be fixed: dropout and batch statistics would change it from sample to sample",
+            "call model.eval()",
+        )

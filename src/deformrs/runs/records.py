@@ -1,0 +1,99 @@
+"""One line of a run: a certificate beside the truth, and how it is written down."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from deformrs.certificate import Certificate, Counts
+from deformrs.config import Config, ConfigValue
+from deformrs.noise import NoiseLaw
+from deformrs.space import Block, Space
+from deformrs.units import Unit
+
+
+def image_digest(shape: tuple[int, ...], dtype: str, content: bytes) -> str:
+    """Return a short digest of the shape, type and values of an image."""
+    return hashlib.sha256(f"{shape} {dtype} ".encode() + content).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A certificate beside the truth.
+
+    `plain` is what the model answers to the picture as it is, `source` where the picture comes
+    from (a file's name), `pixels` a digest of the picture that was certified.
+    """
+
+    index: int
+    label: int
+    certificate: Certificate
+    plain: int | None = None
+    source: str = ""
+    pixels: str = ""
+
+    @property
+    def correct(self) -> bool:
+        """Was the right class predicted, without abstaining?"""
+        return self.certificate.prediction == self.label
+
+    def holds(self, radius: float) -> bool:
+        """Right, and certified at every shift of that norm?"""
+        return self.correct and self.certificate.radius >= radius
+
+
+def to_record(result: Result) -> Config:
+    c = result.certificate
+    blocks: list[ConfigValue] = [
+        {"family": b.family, "dim": b.dim, "unit": b.unit.value, "period": b.period}
+        for b in c.space.blocks
+    ]
+    return {
+        "index": int(result.index),
+        "label": int(result.label),
+        "source": result.source,
+        "pixels": result.pixels,
+        "plain": None if result.plain is None else int(result.plain),
+        "prediction": c.prediction,
+        "radii": list(c.radii),
+        "p_lower": c.p_lower,
+        "classes": len(c.counts.selection),
+        "selection": _sparse(c.counts.selection),
+        "estimation": _sparse(c.counts.estimation),
+        "space": {"size": list(c.space.size), "blocks": blocks},
+    }
+
+
+def from_record(record: Any, law: NoiseLaw, alpha: float, method: str) -> Result:
+    """The result of a line, certified anew; ValueError, KeyError or TypeError if damaged."""
+    blocks = tuple(
+        Block(b["family"], b["dim"], Unit(b["unit"]), b["period"])
+        for b in record["space"]["blocks"]
+    )
+    height, width = record["space"]["size"]
+    classes = record["classes"]
+    counts = Counts(_dense(record["selection"], classes), _dense(record["estimation"], classes))
+    plain = record["plain"]
+    return Result(
+        int(record["index"]),
+        int(record["label"]),
+        law.certify(counts, Space(blocks, (height, width)), alpha, method),
+        None if plain is None else int(plain),
+        str(record["source"]),
+        str(record["pixels"]),
+    )
+
+
+def _sparse(counts: tuple[int, ...]) -> Config:
+    """The classes that were answered at all: a thousand classes mostly are not."""
+    return {str(number): count for number, count in enumerate(counts) if count}
+
+
+def _dense(sparse: dict[str, int], classes: int) -> tuple[int, ...]:
+    counts = [0] * classes
+    for number, count in sparse.items():
+        if not 0 <= int(number) < classes:
+            raise ValueError(f"class {number} of {classes}")
+        counts[int(number)] = count
+    return tuple(counts)

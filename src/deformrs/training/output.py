@@ -1,0 +1,102 @@
+"""The folder of a training: what was asked, a line an epoch, and the network in the end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from deformrs.config import Config
+from deformrs.errors import InputError
+from deformrs.models.saved import MODEL
+from deformrs.runs import CONFIG, write_atomically
+from deformrs.runs.files import lock
+from deformrs.runs.folder import difference
+from deformrs.training.checkpoints import STATE
+
+TRAINING, EPOCHS, BEST, CHECKPOINTS = "training.json", "epochs.jsonl", "best", "checkpoints"
+_FREE = ("options", "environment")
+"""What may differ when a training goes on: where files lie, and the machine."""
+
+
+class TrainingFolder:
+    """A training on the disk, with one writer at a time.
+
+    Guarantee: a folder where something was trained with other settings, or that holds a run of
+    another kind, is left as it is.
+    """
+
+    def __init__(self, path: Path, file: IO[str]) -> None:
+        self.path = path
+        self._file = file
+
+    @classmethod
+    def open(cls, path: Path, config: Config) -> Self:
+        """Begin a training with that configuration, or take up the one that is there."""
+        if not (path / TRAINING).exists() and ((path / CONFIG).exists() or (path / MODEL).exists()):
+            raise InputError(
+                "the folder", path, "holds another run or model already", "choose another by --out"
+            )
+        path.mkdir(parents=True, exist_ok=True)
+        file = (path / EPOCHS).open("a", encoding="utf-8")
+        try:
+            lock(file, path / EPOCHS)
+            if (path / CHECKPOINTS / STATE).exists() or is_finished(path):
+                check_same(path, config)
+            else:  # nothing was trained yet, so nothing binds
+                write_atomically(path / TRAINING, json.dumps(config, indent=2) + "\n")
+        except BaseException:
+            file.close()
+            raise
+        return cls(path, file)
+
+    def add_epoch(self, record: Config) -> None:
+        """A line for people and for plots; what an earlier go had beyond that epoch is dropped."""
+        lines = (self.path / EPOCHS).read_text(encoding="utf-8").splitlines()
+        kept = [line for line in lines[: int(str(record["epoch"])) - 1] if line]
+        self._file.seek(0)
+        self._file.truncate()
+        self._file.writelines(line + "\n" for line in [*kept, json.dumps(record)])
+        self._file.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+
+def is_finished(path: Path) -> bool:
+    """Is the network there? It is written last."""
+    return (path / TRAINING).exists() and (path / MODEL).exists()
+
+
+def check_same(path: Path, config: Config) -> None:
+    """Raise if the folder holds a training with other settings."""
+    place = path / TRAINING
+    try:
+        found = json.loads(place.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            str(place), f"damaged ({error})", "must be as deformrs wrote it", "restore it"
+        ) from None
+    there, here = _binding(found), _binding(json.loads(json.dumps(config)))
+    if there != here:
+        raise InputError(
+            f"the training in {path}",
+            f"another one ({difference(there, here)})",
+            "cannot go on with other settings",
+            "choose another folder by --out, or remove this one",
+        )
+
+
+def _binding(config: object) -> Config:
+    if not isinstance(config, dict):
+        return {"training": str(config)}
+    return {key: value for key, value in config.items() if key not in _FREE}
