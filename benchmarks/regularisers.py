@@ -1,9 +1,9 @@
-"""What copies, tilt and consistency do to certified accuracy, on pictures held out of training.
+"""What copies, tilt and consistency do to certified accuracy, on images held out of training.
 
     python benchmarks/regularisers.py --data cifar10 --epochs 60 --out regularisers.json
 
-Each variant is trained on nine tenths of the training pictures and certified on the rest, so that
-nothing is chosen on test pictures.
+Each variant is trained on nine tenths of the training images and certified on the rest, so that
+nothing is chosen on test images.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from deformrs import Rotation, SmoothedClassifier, Uniform, certify_dataset, load_data
-from deformrs.data import PictureSet
+from deformrs.data import ImageSet
 from deformrs.data.base import Places, split
 from deformrs.data.preparation import Pixels
 from deformrs.models import BuiltModel, ResNet18
@@ -56,25 +56,25 @@ VARIANTS = (
 
 @dataclass(frozen=True)
 class Part:
-    """Some pictures of a set."""
+    """Some images of a set."""
 
-    pictures: PictureSet
+    images: ImageSet
     places: Places
 
     def __len__(self) -> int:
         return len(self.places)
 
     def __getitem__(self, index: int) -> tuple[Pixels, int]:
-        return self.pictures[int(self.places[index])]
+        return self.images[int(self.places[index])]
 
 
 def measure(
-    variant: Variant, pictures: PictureSet, epochs: int, width: int, n: int, device: torch.device
+    variant: Variant, images: ImageSet, epochs: int, width: int, n: int, device: torch.device
 ) -> dict[str, object]:
     """Train one variant and certify it: certified accuracy in percent by radius, and seconds."""
     gpu = device.type == "cuda"
-    seen, unseen = split(pictures.labels, 0.1, seed=0)
-    first = pictures[0][0]
+    seen, unseen = split(images.labels, 0.1, seed=0)
+    first = images[0][0]
     size = (first.shape[1], first.shape[2])
     recipe = (
         read_recipe("fast")
@@ -86,9 +86,9 @@ def measure(
             consistency=variant.consistency,
         )
     )
-    augmentation = fitting_augmentation(pictures.name, size, size)
+    augmentation = fitting_augmentation(images.name, size, size)
     plan = Plan(Rotation(), Uniform(math.radians(SCALE_DEGREES)), recipe, augmentation)
-    mean, std = normalisation_of(pictures, seen)
+    mean, std = normalisation_of(images, seen)
     network = ResNet18(num_classes=10, channels=len(first), width=width)
     classifier = Classifier(
         BuiltModel(network, mean=mean, std=std, channels_last=True), torch.float32
@@ -96,7 +96,7 @@ def measure(
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     trained = fit(
         classifier,
-        source_for(pictures, seen, device, num_classes=10),
+        source_for(images, seen, device, num_classes=10),
         plan,
         processes=Alone(device),
         precision="bfloat16" if gpu else "float32",
@@ -106,7 +106,7 @@ def measure(
     smoothed = SmoothedClassifier(
         classifier, plan.deformation, plan.noise, 10, batch_size=4096 if gpu else 256, device=device
     )
-    results = list(certify_dataset(smoothed, Part(pictures, unseen), n=n))
+    results = list(certify_dataset(smoothed, Part(images, unseen), n=n))
     held = {
         f"{radius:g}": 100 * sum(r.holds(math.radians(radius)) for r in results) / len(results)
         for radius in RADII_DEGREES
@@ -133,12 +133,12 @@ def main(data: str, epochs: int, width: int, n: int, device: str, out: Path | No
     """Print the table, and write it."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    pictures = load_data(data, split="train")
+    images = load_data(data, split="train")
     radii = [f"{radius:g}°" for radius in RADII_DEGREES]
     table = Table("copies", "tilt", "consistency", *radii, "training, s", title=data)
     rows = []
     for variant in VARIANTS:
-        row = measure(variant, pictures, epochs, width, n, torch.device(device))
+        row = measure(variant, images, epochs, width, n, torch.device(device))
         rows.append(row)
         held = row["certified"]
         assert isinstance(held, dict)

@@ -3,7 +3,7 @@
     python benchmarks/training.py                         # small sizes, for a CPU
     python benchmarks/training.py --size large --out results.json
 
-Both are measured in one run, in turns, on random pictures held on the device: the whole loop of
+Both are measured in one run, in turns, on random images held on the device: the whole loop of
 `deformrs.training` (order, augmentation, noise, warp, forward, backward, optimizer, bookkeeping),
 and forward, cross-entropy and backward alone on one batch that lies ready. Both at the same batch
 size, precision and compilation.
@@ -72,7 +72,7 @@ SIZES = {"small": Size(8, 64, 8), "large": Size(64, 512, 60)}
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: pictures a second."""
+    """One line of the table: images a second."""
 
     device: str
     model: str
@@ -80,12 +80,12 @@ class Row:
     batch_size: int
     precision: str
     compiled: bool
-    pictures_per_s: float
-    bare_pictures_per_s: float
+    images_per_s: float
+    bare_images_per_s: float
 
     @property
     def ratio(self) -> float:
-        return self.pictures_per_s / self.bare_pictures_per_s
+        return self.images_per_s / self.bare_images_per_s
 
 
 def measure(family: str, size: Size, device: torch.device) -> Row:
@@ -100,8 +100,8 @@ def measure(family: str, size: Size, device: torch.device) -> Row:
     generator = torch.Generator().manual_seed(0)
     count = size.batch_size * size.steps
     some = torch.randint(0, 256, (size.batch_size, 3, 32, 32), generator=generator)
-    pictures = [(picture.float() / 255, index % 10) for index, picture in enumerate(some)]
-    source = source_for(pictures * size.steps, range(count), device, hold="yes", workers=0)
+    images = [(image.float() / 255, index % 10) for index, image in enumerate(some)]
+    source = source_for(images * size.steps, range(count), device, hold="yes", workers=0)
     deformation, noise = FAMILIES[family]
     recipe = Recipe(REPEATS + 1, size.batch_size, 0.01, nesterov=True, weight_decay=5e-4)
     plan = Plan(deformation, noise, recipe, augmentation=Augmentation(crop=4, flip=True))
@@ -179,12 +179,12 @@ def main(size: str, families: tuple[str, ...], device: str, out: Path | None) ->
     place = torch.device(device)
     torch.backends.cudnn.benchmark = True
     rows = [measure(family, SIZES[size], place) for family in families or FAMILIES]
-    table = Table("family", "pictures/s", "bare pictures/s", "ratio", title=_title(rows[0]))
+    table = Table("family", "pictures/s", "bare images/s", "ratio", title=_title(rows[0]))
     for row in rows:
         table.add_row(
             row.family,
-            f"{row.pictures_per_s:,}",
-            f"{row.bare_pictures_per_s:,}",
+            f"{row.images_per_s:,}",
+            f"{row.bare_images_per_s:,}",
             f"{row.ratio:.3f}",
         )
     Console().print(table)

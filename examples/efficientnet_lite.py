@@ -17,7 +17,7 @@ from deformrs.models import BuiltModel
 
 
 def build() -> BuiltModel:
-    """The network, which wants (255 x - 127) / 128 for pictures x in [0, 1]."""
+    """The network, which wants (255 x - 127) / 128 for images x in [0, 1]."""
     from efficientnet_lite_pytorch import EfficientNet
 
     return BuiltModel(

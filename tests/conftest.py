@@ -21,7 +21,7 @@ def python_blocks(document: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", document.read_text(), flags=re.DOTALL)
 
 
-# Pictures are small here: threads would cost more than they bring, most of all on a busy machine.
+# Images are small here: threads would cost more than they bring, most of all on a busy machine.
 torch.set_num_threads(1)
 
 # A job in the background inherits deaf ears, but some tests are about Ctrl-C.

@@ -1,4 +1,4 @@
-"""Pictures and a sampler to try things on, and a network that wants much memory."""
+"""Images and a sampler to try things on, and a network that wants much memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deformrs.models import SmallCNN
 from deformrs.sampling import Sampler
 from smoothed import Model
 
-PICTURES = torch.rand(3, 1, 12, 12, generator=torch.Generator().manual_seed(4))
+IMAGES = torch.rand(3, 1, 12, 12, generator=torch.Generator().manual_seed(4))
 
 
 def sampler(model: Model | None = None, batch_size: int = 64, how: Compiled = "no") -> Sampler:
@@ -22,7 +22,7 @@ def sampler(model: Model | None = None, batch_size: int = 64, how: Compiled = "n
 
 
 class Greedy(nn.Module):
-    """Takes no more than so many pictures at once."""
+    """Takes no more than so many images at once."""
 
     def __init__(self, most: int, error: type[Exception] = torch.OutOfMemoryError) -> None:
         super().__init__()
@@ -30,9 +30,9 @@ class Greedy(nn.Module):
         self.most, self.error = most, error
         self.sizes: list[int] = []
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        self.sizes.append(len(pictures))
-        if len(pictures) > self.most:
+    def forward(self, images: Tensor) -> Tensor:
+        self.sizes.append(len(images))
+        if len(images) > self.most:
             raise self.error("allocate memory")
-        scores: Tensor = self.inner(pictures)
+        scores: Tensor = self.inner(images)
         return scores

@@ -1,4 +1,4 @@
-"""A picture and a smoothed classifier to try things on."""
+"""An image and a smoothed classifier to try things on."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from deformrs.models import SmallCNN
 from deformrs.randomness import Span, Stage
 from deformrs.sampling import Sampler
 from every_family import EXAMPLES
-from sampled import PICTURES, Greedy, sampler
+from sampled import IMAGES, Greedy, sampler
 from smoothed import IMAGE, Model
 
 
@@ -39,17 +39,17 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 class TestCompiled:
     def test_the_same_counts_for_every_batch_size_and_path(self) -> None:
         spans = [Span(k, Stage.ESTIMATE, 10 * k, 200 + k, k, k) for k in range(3)]
-        expected = sampler().count(PICTURES, spans, 3, seed=0)
+        expected = sampler().count(IMAGES, spans, 3, seed=0)
         g = sampler(batch_size=50, how="default")
         told: list[int] = []
-        found = g.count(PICTURES, spans, 3, seed=0, watch=told.append)
+        found = g.count(IMAGES, spans, 3, seed=0, watch=told.append)
         assert g.compiled == "default"
         assert np.array_equal(found, expected)
         assert sum(told) == expected.sum()
 
     def test_it_is_compiled_once_and_always_for_one_shape(self, quickly: None) -> None:
-        def few(pictures: Tensor) -> Tensor:
-            return pictures.flatten(1)[:, :5]
+        def few(images: Tensor) -> Tensor:
+            return images.flatten(1)[:, :5]
 
         g = SmoothedClassifier(few, Rotation(), Uniform(2.0), 5, batch_size=32, compiled="default")
         g.warm_up(IMAGE)
@@ -68,7 +68,7 @@ class TestCompiled:
         space = deformation.space((8, 12))
         noise = law if len(space.blocks) == 1 else Independent(*[law] * len(space.blocks))
         g = Sampler(
-            lambda pictures: pictures.flatten(1),
+            lambda images: images.flatten(1),
             deformation,
             noise,
             96,
@@ -78,10 +78,10 @@ class TestCompiled:
         torch.compiler.reset()
         whole = torch.compile(g._executing, fullgraph=True, dynamic=False, backend="eager")
         raw = noise.raw(4, space, torch.Generator())
-        pictures = torch.rand(4, 1, 8, 12, generator=torch.Generator())
-        assert torch.equal(whole(raw, pictures, None), g._executing(raw, pictures, None))
+        images = torch.rand(4, 1, 8, 12, generator=torch.Generator())
+        assert torch.equal(whole(raw, images, None), g._executing(raw, images, None))
 
-    def test_one_picture_and_several_are_compiled_once_each(self, quickly: None) -> None:
+    def test_one_image_and_several_are_compiled_once_each(self, quickly: None) -> None:
         model = SmallCNN(num_classes=5, width=4, seed=3).eval()
         g = SmoothedClassifier(
             model, Rotation(), Uniform(2.0), 5, batch_size=32, compiled="default"
@@ -89,8 +89,8 @@ class TestCompiled:
         for together in (1, 2, 7):
             g.warm_up(IMAGE, together=together)
         with torch.compiler.set_stance("fail_on_recompile"):
-            alone = [g.certify(image, n=50, n0=5, index=k) for k, image in enumerate(PICTURES)]
-            shared = g.certify_all(list(PICTURES), 50, 5, indices=range(3))
+            alone = [g.certify(image, n=50, n0=5, index=k) for k, image in enumerate(IMAGES)]
+            shared = g.certify_all(list(IMAGES), 50, 5, indices=range(3))
         assert [c.counts for c in alone] == [c.counts for c in shared]
 
     def test_without_a_compiler_it_runs_as_it_is_and_says_so(
@@ -102,33 +102,33 @@ class TestCompiled:
         monkeypatch.setattr(torch, "compile", broken)
         g = sampler(how="max-autotune")
         with pytest.warns(ScarcityWarning, match="compiled here .no compiler found.: it runs as"):
-            g.warm_up(PICTURES)
+            g.warm_up(IMAGES)
         assert g.compiled == "no"
         spans = [Span(0, Stage.SELECT, 0, 99)]
         assert np.array_equal(
-            g.count(PICTURES, spans, 1, seed=0), sampler().count(PICTURES, spans, 1, seed=0)
+            g.count(IMAGES, spans, 1, seed=0), sampler().count(IMAGES, spans, 1, seed=0)
         )
 
     def test_what_fails_uncompiled_too_is_told_as_such(self, quickly: None) -> None:
-        """And does not turn compilation off: the next picture may be right."""
+        """And does not turn compilation off: the next image may be right."""
         g = sampler(how="default")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             with pytest.raises(ModelError, match="the model's answer is an error"):
-                g.warm_up(PICTURES.expand(-1, 2, -1, -1))
-            g.warm_up(PICTURES)
+                g.warm_up(IMAGES.expand(-1, 2, -1, -1))
+            g.warm_up(IMAGES)
         assert g.compiled == "default"
 
-        def picky(pictures: Tensor) -> Tensor:
+        def picky(images: Tensor) -> Tensor:
             raise TypeError("needs two arguments")
 
         with pytest.raises(ModelError, match="needs two arguments"):
-            sampler(picky, how="default").warm_up(PICTURES)
+            sampler(picky, how="default").warm_up(IMAGES)
 
     def test_too_little_memory_for_compiling_halves_the_batch(self, quickly: None) -> None:
         g = sampler(Greedy(30, RuntimeError).eval(), batch_size=40, how="default")
         with pytest.warns(ScarcityWarning, match="goes on with batches of 20"):
-            g.warm_up(PICTURES)
+            g.warm_up(IMAGES)
         assert g.compiled == "default"
 
     def test_convolutions_are_tried_only_while_it_runs(
@@ -144,10 +144,10 @@ class TestCompiled:
         traces = 0
 
         def times(factor: float) -> Model:
-            def model(pictures: Tensor) -> Tensor:
+            def model(images: Tensor) -> Tensor:
                 nonlocal traces
                 traces += torch.compiler.is_compiling()
-                return pictures * factor
+                return images * factor
 
             return model
 
@@ -160,19 +160,19 @@ class TestCompiled:
             sampler(how="fast")  # type: ignore[arg-type]
 
     def test_scores_are_checked(self, quickly: None) -> None:
-        def wrong(pictures: Tensor) -> Tensor:
-            return pictures.flatten(1)[:, :4]
+        def wrong(images: Tensor) -> Tensor:
+            return images.flatten(1)[:, :4]
 
         for how in ("no", "default"):
             g = sampler(wrong, how=how)
             with pytest.raises(ModelError, match="must be floating-point scores of shape"):
-                g.count(PICTURES, [Span(0, Stage.SELECT, 0, 9)], 1, seed=0)
+                g.count(IMAGES, [Span(0, Stage.SELECT, 0, 9)], 1, seed=0)
 
     def test_what_fills_up_a_batch_is_a_draw_of_the_batch(self, quickly: None) -> None:
         """A model may not answer at the ends of the noise, where nothing was drawn."""
 
-        def upright(pictures: Tensor) -> Tensor:
-            return pictures.flatten(1)[:, :5].log()
+        def upright(images: Tensor) -> Tensor:
+            return images.flatten(1)[:, :5].log()
 
         g = SmoothedClassifier(
             upright, Translation(), Gaussian(0.01), 5, batch_size=64, compiled="default"
@@ -203,18 +203,18 @@ class TestCompiled:
     def test_memory_that_runs_short_later_halves_the_compiled_batch(self, quickly: None) -> None:
         g = sampler(batch_size=64, how="default")
         spans = [Span(0, Stage.ESTIMATE, 0, 67)]
-        expected = g.count(PICTURES, spans, 1, seed=0)
+        expected = g.count(IMAGES, spans, 1, seed=0)
         inner = g._executed[False]
         calls = []
 
-        def scarce(raw: Tensor, pictures: Tensor, shift: Tensor | None) -> Tensor:
+        def scarce(raw: Tensor, images: Tensor, shift: Tensor | None) -> Tensor:
             calls.append(len(raw))
             if len(calls) > 1 and len(raw) > 32:
                 raise torch.OutOfMemoryError
-            return inner(raw, pictures, shift)
+            return inner(raw, images, shift)
 
         g._executed[False] = scarce
         with pytest.warns(ScarcityWarning, match="goes on with batches of 32"):
-            found = g.count(PICTURES, spans, 1, seed=0)
+            found = g.count(IMAGES, spans, 1, seed=0)
         assert np.array_equal(found, expected)
         assert calls == [64, 64, 32]

@@ -16,7 +16,7 @@ from scipy.special import betainc, ndtri
 from torch import Tensor
 
 from deformrs import Certificate, Gaussian, Shear, SmoothedClassifier
-from pictures import one_if_below, ramp
+from images import one_if_below, ramp
 
 # Of 130 samples the exact error of Clopper-Pearson is 0.043 to 0.048 for these p_A, and 0.088 to
 # 0.094 at twice the level: close enough to alpha to notice both an excess and a lack.
@@ -25,9 +25,9 @@ SIGMA = 0.1
 RAMP = ramp(4)[:1]
 
 
-def shear(pictures: Tensor) -> Tensor:
+def shear(images: Tensor) -> Tensor:
     """The middle of the top row, at y = -¾, is read at x - ¾ s of a brightness 0.5 + 0.4 x."""
-    return (0.5 - pictures[:, 0, 0, 1:3].mean(dim=1)) / 0.3
+    return (0.5 - images[:, 0, 0, 1:3].mean(dim=1)) / 0.3
 
 
 def rejected(false: int) -> bool:

@@ -29,7 +29,7 @@ def test_the_unit_is_half_the_shorter_side_both_ways() -> None:
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 5), (224, 224), (300, 200)])
-def test_guarantee_zero_field_gives_the_picture_back(size: tuple[int, int]) -> None:
+def test_guarantee_zero_field_gives_the_image_back(size: tuple[int, int]) -> None:
     image = torch.rand(3, *size, generator=torch.Generator())
     back = warp(image, torch.zeros(2, *size, 2))
     assert (back - image).abs().max() <= 1e-4 * max(size) / 224
@@ -45,7 +45,7 @@ def test_rotation_is_rigid_on_any_shape() -> None:
     torch.testing.assert_close(steps, torch.full_like(steps, 1 / 10))
 
 
-def test_a_turn_there_and_back_returns_the_middle_of_a_smooth_picture() -> None:
+def test_a_turn_there_and_back_returns_the_middle_of_a_smooth_image() -> None:
     x, y = pixel_grid((64, 64), CPU, torch.float32).unbind(-1)
     image = torch.exp(-((x - 0.2) ** 2 + y**2) / 0.1)[None]
     there = Rotation().apply(image, torch.tensor([[0.5]]))[0]
@@ -65,7 +65,7 @@ def test_padding() -> None:
         warp(image, two_pixels_left, "wrap")  # type: ignore[arg-type]
 
 
-def test_low_precision_pictures_are_read_at_full_precision_coordinates() -> None:
+def test_low_precision_images_are_read_at_full_precision_coordinates() -> None:
     """In bfloat16 coordinates a 200-pixel ramp would come back in steps of about a pixel."""
     ramp = torch.linspace(0, 1, 200).expand(1, 8, 200)
     shift = torch.zeros(1, 8, 200, 2)

@@ -32,14 +32,14 @@ from deformrs.randomness import Stage
 from deformrs.runs import CERTIFICATES, read_config
 from deformrs.stopping import Stopping
 from every_family import EXAMPLES
-from pictures import linear_map, ramp
+from images import linear_map, ramp
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 @pytest.mark.parametrize("deformation", EXAMPLES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_pictures_agree_with_the_cpu(deformation: Deformation, dtype: torch.dtype) -> None:
+def test_images_agree_with_the_cpu(deformation: Deformation, dtype: torch.dtype) -> None:
     image = torch.rand(3, 24, 40, generator=torch.Generator()).to(dtype)
     params = 0.1 * torch.randn(4, deformation.dim((24, 40)), generator=torch.Generator())
     on_gpu = deformation.apply(image.cuda(), params.cuda())
@@ -49,9 +49,9 @@ def test_pictures_agree_with_the_cpu(deformation: Deformation, dtype: torch.dtyp
     )
 
 
-def angle_below(pictures: Tensor) -> Tensor:
-    assert pictures.is_cuda
-    matrix, _ = linear_map(pictures)
+def angle_below(images: Tensor) -> Tensor:
+    assert images.is_cuda
+    matrix, _ = linear_map(images)
     below = torch.atan2(matrix[:, 1, 0], matrix[:, 0, 0]) < 0.4
     return torch.stack([~below, below], dim=1).float()
 
@@ -131,20 +131,20 @@ def test_an_exported_program_on_the_gpu(tmp_path: Path) -> None:
     batch = torch.export.Dim("batch", min=1, max=4096)
     program = torch.export.export(net, (torch.zeros(2, 1, 28, 28),), dynamic_shapes=({0: batch},))
     torch.export.save(program, tmp_path / "net.pt2")
-    pictures = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    images = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     loaded = load_model(str(tmp_path / "net.pt2"), device="cuda")
     with torch.inference_mode():
-        found = loaded.module(pictures.cuda()).cpu()
-        assert torch.allclose(found, net(pictures), atol=0.02)
+        found = loaded.module(images.cuda()).cpu()
+        assert torch.allclose(found, net(images), atol=0.02)
 
 
-def test_pictures_that_share_batches_agree_with_each_alone(tmp_path: Path) -> None:
+def test_images_that_share_batches_agree_with_each_alone(tmp_path: Path) -> None:
     network = SmallCNN(width=8).eval().cuda()
     g = SmoothedClassifier(network, Rotation(), Uniform(1.0), 10, batch_size=512)
     generator = torch.Generator().manual_seed(1)
-    pictures = [(torch.rand(1, 28, 28, generator=generator), k) for k in range(10)]
-    alone = list(certify_dataset(g, pictures, n=1000, together=1))
-    shared = list(certify_dataset(g, pictures, n=1000, out=tmp_path))
+    images = [(torch.rand(1, 28, 28, generator=generator), k) for k in range(10)]
+    alone = list(certify_dataset(g, images, n=1000, together=1))
+    shared = list(certify_dataset(g, images, n=1000, out=tmp_path))
     assert read_config(tmp_path)["together"] == 66
     for one, other in zip(alone, shared, strict=True):
         found, expected = (r.certificate.counts.estimation for r in (one, other))
@@ -154,19 +154,19 @@ def test_pictures_that_share_batches_agree_with_each_alone(tmp_path: Path) -> No
     lines = whole.splitlines(keepends=True)
     for kept in (3, 9):
         (tmp_path / CERTIFICATES).write_bytes(b"".join(lines[:kept]))
-        list(certify_dataset(g, pictures, n=1000, out=tmp_path))
+        list(certify_dataset(g, images, n=1000, out=tmp_path))
         assert (tmp_path / CERTIFICATES).read_bytes() == whole
 
 
 @pytest.mark.filterwarnings("default")
-def test_decided_pictures_share_batches(tmp_path: Path) -> None:
+def test_decided_images_share_batches(tmp_path: Path) -> None:
     network = SmallCNN(width=8).eval().cuda()
     generator = torch.Generator().manual_seed(1)
-    pictures = [(torch.rand(1, 28, 28, generator=generator), k) for k in range(10)]
+    images = [(torch.rand(1, 28, 28, generator=generator), k) for k in range(10)]
     g = SmoothedClassifier(network, Rotation(), Uniform(1.0), 10, batch_size=512)
     asked = Stopping(radii=("10deg",))
-    alone = list(certify_dataset(g, pictures, n=5000, stopping=asked, together=1))
-    shared = list(certify_dataset(g, pictures, n=5000, stopping=asked, out=tmp_path))
+    alone = list(certify_dataset(g, images, n=5000, stopping=asked, together=1))
+    shared = list(certify_dataset(g, images, n=5000, stopping=asked, out=tmp_path))
     assert read_config(tmp_path)["together"] == 2048
     for one, other in zip(alone, shared, strict=True):
         a, b = one.certificate.counts, other.certificate.counts
@@ -179,13 +179,13 @@ def test_decided_pictures_share_batches(tmp_path: Path) -> None:
 
 def test_a_batch_that_does_not_fit_is_halved() -> None:
     class Wide(torch.nn.Module):
-        """Needs 8 GiB for every picture of a batch."""
+        """Needs 8 GiB for every image of a batch."""
 
-        def forward(self, pictures: Tensor) -> Tensor:
-            room = torch.empty(len(pictures), 2**33, dtype=torch.uint8, device=pictures.device)
+        def forward(self, images: Tensor) -> Tensor:
+            room = torch.empty(len(images), 2**33, dtype=torch.uint8, device=images.device)
             del room
-            return pictures.mean(dim=(1, 2, 3), keepdim=False)[:, None] * torch.tensor(
-                [1.0, -1.0], device=pictures.device
+            return images.mean(dim=(1, 2, 3), keepdim=False)[:, None] * torch.tensor(
+                [1.0, -1.0], device=images.device
             )
 
     image = torch.rand(1, 8, 8, generator=torch.Generator())

@@ -1,6 +1,6 @@
 """Classifiers whose true radius is known in closed form, through the real warp and sampler.
 
-Each reads one parameter off the picture and answers 1 while it is below a threshold t: a
+Each reads one parameter off the image and answers 1 while it is below a threshold t: a
 half-space, on which the bounds are tight, so that the true radius is t. With n = 100,000 and
 p_A = 0.9 the Clopper-Pearson bound at alpha = 0.001 costs about 1.5 % of the radius. A certificate
 above the truth would occur with probability alpha = 0.001 in each case; seeds are fixed.
@@ -31,65 +31,65 @@ from deformrs import (
     Uniform,
     VectorField,
 )
-from pictures import SIDE, Reader, blob, centroid, linear_map, one_if_below, places, ramp
+from images import SIDE, Reader, blob, centroid, linear_map, one_if_below, places, ramp
 
 N = 100_000
 Z = float(ndtri(0.9))
 
 
-def angle_of_blob(pictures: Tensor) -> Tensor:
+def angle_of_blob(images: Tensor) -> Tensor:
     """Rotation by θ reads at R(θ)p, so the blob at angle 0 appears at -θ."""
-    x, y = centroid(pictures).unbind(-1)
+    x, y = centroid(images).unbind(-1)
     return torch.atan2(-y, x)
 
 
-def zoom_of_blob(pictures: Tensor) -> Tensor:
+def zoom_of_blob(images: Tensor) -> Tensor:
     """A blob at distance ½ appears at ½/α."""
-    return 0.5 / centroid(pictures)[:, 0] - 1
+    return 0.5 / centroid(images)[:, 0] - 1
 
 
-def shift_of_blob(pictures: Tensor) -> Tensor:
+def shift_of_blob(images: Tensor) -> Tensor:
     """Reading t_x further right shows the blob t_x further left."""
-    return -centroid(pictures)[:, 0]
+    return -centroid(images)[:, 0]
 
 
-def mean_displacement(pictures: Tensor) -> Tensor:
+def mean_displacement(images: Tensor) -> Tensor:
     """The displacement along x over 100 pixels, scaled to unit norm in the field's parameters."""
-    moved = (places(pictures) - places(ramp()))[:, 0]
+    moved = (places(images) - places(ramp()))[:, 0]
     return moved[:, 3:13, 3:13].sum(dim=(1, 2)) / 10
 
 
-def affine_mix(pictures: Tensor) -> Tensor:
+def affine_mix(images: Tensor) -> Tensor:
     """(a + d' + e)/√3 with d' = c: a direction that no axis favours."""
-    matrix, shift = linear_map(pictures)
+    matrix, shift = linear_map(images)
     return (matrix[:, 0, 0] - 1 + matrix[:, 1, 0] + shift[:, 0]) / math.sqrt(3)
 
 
-def dct_mix(pictures: Tensor) -> Tensor:
+def dct_mix(images: Tensor) -> Tensor:
     """(A_00 + A_01)/√2 of v_x: rows and columns that mirror each other isolate them."""
     low, high = 5, 10
-    moved = (places(pictures) - places(ramp()))[:, 0]
+    moved = (places(images) - places(ramp()))[:, 0]
     corners = moved[:, [low, high]][:, :, [low, high]].mean(dim=1)
     wave = math.cos(math.pi * (low + 0.5) / SIDE)
     constant, slope = corners.mean(dim=1), (corners[:, 0] - corners[:, 1]) / (2 * wave)
     return (constant + slope) / math.sqrt(2)
 
 
-def angle_of_ramp(pictures: Tensor) -> Tensor:
-    matrix, _ = linear_map(pictures)
+def angle_of_ramp(images: Tensor) -> Tensor:
+    matrix, _ = linear_map(images)
     return torch.atan2(matrix[:, 1, 0], matrix[:, 0, 0])
 
 
-def shift_of_turned_ramp(pictures: Tensor) -> Tensor:
+def shift_of_turned_ramp(images: Tensor) -> Tensor:
     """t_x of T = R(p + t)."""
-    matrix, shift = linear_map(pictures)
+    matrix, shift = linear_map(images)
     return matrix[:, 0, 0] * shift[:, 0] + matrix[:, 1, 0] * shift[:, 1]
 
 
 TURN_AND_SHIFT = Compose(Rotation(), Translation())
 BOTH = Independent(Uniform(0.5), Gaussian(0.08))
 CASES: dict[str, tuple[Tensor, Deformation, NoiseLaw, Reader, float, int]] = {
-    # picture, deformation, noise, what is read, true radius, block
+    # image, deformation, noise, what is read, true radius, block
     "rotation": (blob(0.5, 0), Rotation(), Uniform(0.9), angle_of_blob, 0.72, 0),
     "rotation, Gaussian": (blob(0.5, 0), Rotation(), Gaussian(0.4), angle_of_blob, 0.4 * Z, 0),
     "translation": (blob(0, 0), Translation(), Gaussian(0.12), shift_of_blob, 0.12 * Z, 0),
@@ -105,41 +105,39 @@ CASES: dict[str, tuple[Tensor, Deformation, NoiseLaw, Reader, float, int]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_radius_lies_below_the_truth_and_within_five_per_cent(case: str) -> None:
-    picture, deformation, noise, reader, truth, block = CASES[case]
+    image, deformation, noise, reader, truth, block = CASES[case]
     model = one_if_below(reader, truth)
     g = SmoothedClassifier(model, deformation, noise, num_classes=2, batch_size=2000)
-    certificate = g.certify(picture, n=N)
+    certificate = g.certify(image, n=N)
     assert certificate.prediction == 1
     assert 0.95 * truth <= certificate.radii[block] <= truth
     # The classifier is a half-space with p_A = 0.9: the count itself shows that what was read off
-    # the picture is what was drawn. Five standard deviations: false alarm below 1e-6.
+    # the image is what was drawn. Five standard deviations: false alarm below 1e-6.
     assert abs(certificate.counts.hits / N - 0.9) < 5 * math.sqrt(0.09 / N)
 
 
 @pytest.mark.parametrize("case", ["translation", "affine", "dct", "vector field"])
 def test_half_space_flips_just_outside_the_gaussian_radius(case: str) -> None:
     """The bound is tight: 3 % inside the radius the answer holds, 3 % outside it has changed."""
-    picture, deformation, noise, reader, truth, _ = CASES[case]
-    space = deformation.space((picture.shape[1], picture.shape[2]))
+    image, deformation, noise, reader, truth, _ = CASES[case]
+    space = deformation.space((image.shape[1], image.shape[2]))
     exact = Bound(0.9, 0.1)
     radius = noise.radii(exact, space)[0]
     assert radius == pytest.approx(truth, rel=1e-9)
-    direction = _steepest(reader, deformation, picture)
+    direction = _steepest(reader, deformation, image)
     g = SmoothedClassifier(one_if_below(reader, truth), deformation, noise, 2, batch_size=2000)
     inside, outside = ((factor * radius * direction).tolist() for factor in (0.97, 1.03))
     assert noise.covers(space.as_shift(inside), exact, space).all()
     assert not noise.covers(space.as_shift(outside), exact, space).any()
-    assert g.predict(picture, n=N, shift=inside) == 1
-    assert g.predict(picture, n=N, shift=outside) == 0
+    assert g.predict(image, n=N, shift=inside) == 1
+    assert g.predict(image, n=N, shift=outside) == 0
 
 
-def _steepest(reader: Reader, deformation: Deformation, picture: Tensor) -> Tensor:
+def _steepest(reader: Reader, deformation: Deformation, image: Tensor) -> Tensor:
     """The unit direction in parameter space that raises what is read, by differences."""
-    dim = deformation.dim((picture.shape[1], picture.shape[2]))
+    dim = deformation.dim((image.shape[1], image.shape[2]))
     steps = 0.01 * torch.eye(dim)
-    gradient = reader(deformation.apply(picture, steps)) - reader(
-        deformation.apply(picture, -steps)
-    )
+    gradient = reader(deformation.apply(image, steps)) - reader(deformation.apply(image, -steps))
     direction: Tensor = gradient.double() / torch.linalg.vector_norm(gradient.double())
     return direction
 
@@ -157,8 +155,8 @@ def test_worst_case_of_the_independent_law_flips_at_its_boundary() -> None:
     z = float(ndtri(0.5 / (1 - lost))) + length
     p_a = lost + (1 - lost) * float(ndtr(z))
 
-    def worst(pictures: Tensor) -> Tensor:
-        angle, low = angle_of_ramp(pictures), shift_of_turned_ramp(pictures) < z * sigma
+    def worst(images: Tensor) -> Tensor:
+        angle, low = angle_of_ramp(images), shift_of_turned_ramp(images) < z * sigma
         one = (angle < turn - width) | (low & (angle < width))
         return torch.stack([~one, one], dim=1).float()
 
@@ -176,8 +174,8 @@ def test_worst_case_of_the_independent_law_flips_at_its_boundary() -> None:
 def outside_the_arc(middle: float, half_width: float) -> Reader:
     """Answers 1 but for angles near `middle`."""
 
-    def classify(pictures: Tensor) -> Tensor:
-        matrix, _ = linear_map(pictures)
+    def classify(images: Tensor) -> Tensor:
+        matrix, _ = linear_map(images)
         angle = torch.atan2(matrix[:, 1, 0], matrix[:, 0, 0])
         inside = torch.remainder(angle - middle + math.pi, 2 * math.pi) - math.pi
         one = inside.abs() > half_width

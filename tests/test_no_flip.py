@@ -67,7 +67,7 @@ def test_no_flip_inside(case: str) -> None:
         answer = g.predict(tests[index], n=1000, alpha=ALPHA, seed=1, shift=shift.tolist())
         flips_outside += answer not in (certificate.prediction, None)
     assert certified >= 5
-    assert answered >= 2 * certified, "of three answers a picture, two at least are definite"
+    assert answered >= 2 * certified, "of three answers an image, two at least are definite"
     assert flips_outside >= 3
 
 

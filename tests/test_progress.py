@@ -76,6 +76,6 @@ def test_rates_count_from_their_beginning(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("time.monotonic", lambda: now)
     rates = Rates()
     rates.add(samples=1000)
-    rates.add(samples=3000, pictures=8)
+    rates.add(samples=3000, images=8)
     now = 102.0
     assert rates.words == "4 img/s, 2,000 samples/s"

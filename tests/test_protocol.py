@@ -17,16 +17,16 @@ from deformrs.protocol import counts_of
 from deformrs.randomness import Stage
 from deformrs.statistics import bound
 from deformrs.stopping import Rule, Stopping, looks
-from pictures import one_if_below, ramp
+from images import one_if_below, ramp
 from smoothed import IMAGE, smoothed
 
 TEN = Stopping(radii=("10deg",))
-PICTURES = [torch.rand(1, 12, 12, generator=torch.Generator().manual_seed(k)) for k in range(9)]
+IMAGES = [torch.rand(1, 12, 12, generator=torch.Generator().manual_seed(k)) for k in range(9)]
 
 
 def test_the_samples_are_the_first_of_the_fixed_protocol() -> None:
     g = smoothed()
-    for index, image in enumerate(PICTURES):
+    for index, image in enumerate(IMAGES):
         c = g.certify(image, n=3000, index=index, stopping=TEN)
         assert c.method == "anytime:3000"
         assert c.counts.n in looks(3000)
@@ -42,9 +42,9 @@ def test_the_rule_is_that_of_the_bound() -> None:
     space = g.deformation.space((12, 12))
     found = {}
     for method, last_look in (("anytime:400", True), ("anytime", False)):
-        got = g.certify_all(PICTURES, n=400, indices=range(9), stopping=TEN, method=method)
+        got = g.certify_all(IMAGES, n=400, indices=range(9), stopping=TEN, method=method)
         rule = TEN.rule(g.noise, space, 1e-3, 400, last_look=last_look)
-        stacked = torch.stack(PICTURES)
+        stacked = torch.stack(IMAGES)
         expected = counts_of(g.sampler, stacked, range(9), 400, 100, seed=0, rule=rule)
         found[method] = [c.counts for c in got]
         assert found[method] == expected
@@ -52,16 +52,16 @@ def test_the_rule_is_that_of_the_bound() -> None:
 
 
 @pytest.mark.parametrize("batch_size", [7, 1000])
-def test_pictures_that_share_batches_are_those_of_each_alone(batch_size: int) -> None:
+def test_images_that_share_batches_are_those_of_each_alone(batch_size: int) -> None:
     alone = [
         smoothed().certify(image, n=2000, index=5 * k, stopping=TEN)
-        for k, image in enumerate(PICTURES)
+        for k, image in enumerate(IMAGES)
     ]
     assert len({c.counts.n for c in alone}) > 2, "some are easy and some are not"
     told: list[int] = []
     samples: list[int] = []
     together = smoothed(batch_size=batch_size).certify_all(
-        PICTURES,
+        IMAGES,
         n=2000,
         indices=[5 * k for k in range(9)],
         stopping=TEN,
@@ -69,13 +69,13 @@ def test_pictures_that_share_batches_are_those_of_each_alone(batch_size: int) ->
         settled=told.append,
     )
     assert together == alone
-    assert sum(told) == len(PICTURES)
+    assert sum(told) == len(IMAGES)
     assert sum(samples) == sum(c.counts.n0 + c.counts.n for c in alone)
 
 
 def test_a_question_that_is_settled_stops_and_an_open_one_goes_on() -> None:
-    def brightest(pictures: torch.Tensor) -> torch.Tensor:
-        return torch.eye(5)[torch.zeros(len(pictures), dtype=torch.long)]
+    def brightest(images: torch.Tensor) -> torch.Tensor:
+        return torch.eye(5)[torch.zeros(len(images), dtype=torch.long)]
 
     sure = smoothed(brightest).certify(IMAGE, n=100_000, stopping=TEN)
     assert sure.counts.n < 60
@@ -91,7 +91,7 @@ def test_a_question_that_is_settled_stops_and_an_open_one_goes_on() -> None:
 
 def test_adaptive_stops_where_more_samples_gain_little() -> None:
     g = smoothed()
-    for index, image in enumerate(PICTURES[:4]):
+    for index, image in enumerate(IMAGES[:4]):
         rough, fine = (
             g.certify(image, n=20_000, index=index, stopping=Stopping(tolerance=tolerance))
             for tolerance in ("20deg", "5deg")
@@ -117,8 +117,8 @@ ALPHA, RUNS, N, SIGMA = 0.05, 6_000, 220, 0.1
 RAMP = ramp(4)[:1]
 
 
-def shear(pictures: torch.Tensor) -> torch.Tensor:
-    return (0.5 - pictures[:, 0, 0, 1:3].mean(dim=1)) / 0.3
+def shear(images: torch.Tensor) -> torch.Tensor:
+    return (0.5 - images[:, 0, 0, 1:3].mean(dim=1)) / 0.3
 
 
 def rejected(false: int) -> bool:
@@ -141,7 +141,7 @@ class Peeking(Rule):
 
 @pytest.mark.parametrize("p_a", [0.55, 0.8])
 def test_guarantee_false_certificates_stay_below_alpha_however_often_one_looks(p_a: float) -> None:
-    """`certify_all` and `counts_of`, 6,000 pictures each."""
+    """`certify_all` and `counts_of`, 6,000 images each."""
     true_radius = SIGMA * float(ndtri(p_a))
     g = SmoothedClassifier(
         one_if_below(shear, true_radius), Shear(), Gaussian(SIGMA), 2, batch_size=4096
@@ -155,8 +155,8 @@ def test_guarantee_false_certificates_stay_below_alpha_however_often_one_looks(p
         indices = range(start, start + 1000)
         certificates = g.certify_all([RAMP] * 1000, N, 20, ALPHA, indices=indices, stopping=asked)
         false += sum(c.radius > true_radius for c in certificates if c.prediction == 1)
-        pictures = RAMP.expand(1000, *RAMP.shape)
-        found = counts_of(g.sampler, pictures, indices, N, 20, seed=0, rule=peeking)
+        images = RAMP.expand(1000, *RAMP.shape)
+        found = counts_of(g.sampler, images, indices, N, 20, seed=0, rule=peeking)
         fooled += sum(
             bound(c, ALPHA).lower >= rule.thresholds[0] for c in found if c.candidate == 1
         )
@@ -172,11 +172,11 @@ def test_the_selection_is_that_of_the_fixed_protocol() -> None:
 
 
 @pytest.mark.parametrize("indices", [[], [0], [0, 1, 2]])
-def test_every_picture_has_an_index(indices: list[int]) -> None:
-    with pytest.raises(InputError, match="the number of indices is . for 2 pictures"):
-        smoothed().certify_all(PICTURES[:2], 50, indices=indices)
+def test_every_image_has_an_index(indices: list[int]) -> None:
+    with pytest.raises(InputError, match="the number of indices is . for 2 images"):
+        smoothed().certify_all(IMAGES[:2], 50, indices=indices)
     with pytest.raises(InputError, match="the number of indices"):
-        smoothed().count_all(PICTURES[:2], 50, Stage.ESTIMATE, indices=indices)
+        smoothed().count_all(IMAGES[:2], 50, Stage.ESTIMATE, indices=indices)
 
 
 def test_stopping_must_be_one() -> None:

@@ -43,7 +43,7 @@ def test_beyond_half_a_turn_there_is_no_other_angle() -> None:
     assert half.thresholds == more.thresholds
 
 
-def test_pixels_are_counted_on_each_picture() -> None:
+def test_pixels_are_counted_on_each_image() -> None:
     (asked,) = questions(["5px"], [])
     assert asked.holds(result(Translation(), Gaussian(0.2), size=(64, 64)))
     assert not asked.holds(result(Translation(), Gaussian(0.2), size=(16, 16)))

@@ -46,8 +46,8 @@ def test_writes_every_file(tour: tuple[Path, str]) -> None:
     for name in shown:
         assert name in printed
     for name in ("curve.png", "gallery.png"):
-        with Image.open(out / name) as picture:
-            assert min(picture.size) > 300
+        with Image.open(out / name) as image:
+            assert min(image.size) > 300
 
 
 def test_prints_what_the_certificates_say(tour: tuple[Path, str]) -> None:

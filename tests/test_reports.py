@@ -63,7 +63,7 @@ def test_table_says_how_it_was_made() -> None:
     assert "| 10° | 50.0 % |" in table
     assert "Abstained on 1 of 4" in table
     assert "uniform noise of scale 57.3°" in table
-    assert "n0 = 100, n = 1,000, alpha = 0.001 per picture" in table
+    assert "n0 = 100, n = 1,000, alpha = 0.001 per image" in table
 
 
 def test_no_results_no_table() -> None:
@@ -91,8 +91,8 @@ def test_guarantee_gallery_shows_certified_shifts_only(
     assert np.abs(shifts).max() > 0
     image = torch.rand(3, 28, 28, generator=torch.Generator())
     draw_gallery([Exhibit(image, shown)] * 2, deformation, tmp_path / "g.png", columns=4)
-    with Image.open(tmp_path / "g.png") as picture:
-        assert picture.width > picture.height
+    with Image.open(tmp_path / "g.png") as warped:
+        assert warped.width > warped.height
 
 
 def test_the_gallery_reads_beyond_the_edge_as_it_is_told(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_the_gallery_reads_beyond_the_edge_as_it_is_told(tmp_path: Path) -> None
     assert (tmp_path / "zeros.png").read_bytes() != (tmp_path / "border.png").read_bytes()
 
 
-def test_a_gallery_of_nothing_or_of_another_picture_is_refused(tmp_path: Path) -> None:
+def test_a_gallery_of_nothing_or_of_another_image_is_refused(tmp_path: Path) -> None:
     shown = result(0, 1, 900).certificate
     with pytest.raises(InputError, match="exhibits is 0"):
         draw_gallery([], Rotation(), tmp_path / "g.png")
@@ -112,7 +112,7 @@ def test_a_gallery_of_nothing_or_of_another_picture_is_refused(tmp_path: Path) -
         draw_gallery([Exhibit(torch.zeros(1, 20, 20), shown)], Rotation(), tmp_path / "g.png")
 
 
-def test_guarantee_save_figure_leaves_whole_pictures(
+def test_guarantee_save_figure_leaves_whole_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "c.png"
@@ -137,5 +137,5 @@ def test_an_abstaining_certificate_has_no_gallery() -> None:
 @pytest.mark.parametrize("law", [Uniform(1.0), Gaussian(0.2)])
 def test_curve_is_drawn(law: NoiseLaw, tmp_path: Path) -> None:
     draw_curve([result(0, 1, 900, Scaling(), law)], tmp_path / "c.png")
-    with Image.open(tmp_path / "c.png") as picture:
-        assert len(picture.convert("RGB").getcolors(10**6) or []) > 10
+    with Image.open(tmp_path / "c.png") as image:
+        assert len(image.convert("RGB").getcolors(10**6) or []) > 10

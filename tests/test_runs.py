@@ -100,8 +100,8 @@ def test_guarantee_add_has_the_result_on_disk_when_it_returns(tmp_path: Path) ->
             assert load_run(tmp_path) == some[:count]
 
 
-def test_pictures_of_different_sizes_keep_their_own(tmp_path: Path) -> None:
-    """Eight pixels are another length on a smaller picture."""
+def test_images_of_different_sizes_keep_their_own(tmp_path: Path) -> None:
+    """Eight pixels are another length on a smaller image."""
     law = Gaussian(0.3)
     big, small = (results(law, Translation(), size)[5] for size in ((64, 64), (16, 16)))
     write(tmp_path, [big, Result(6, 1, small.certificate)], law)
@@ -266,7 +266,7 @@ def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
         load_run(tmp_path)
 
 
-def test_a_picture_has_one_line(tmp_path: Path) -> None:
+def test_a_image_has_one_line(tmp_path: Path) -> None:
     law = Uniform(1.0)
     write(tmp_path, results(law, Rotation())[:2], law)
     path = tmp_path / CERTIFICATES

@@ -1,4 +1,4 @@
-"""From pictures to counts: spans share batches, and memory runs short."""
+"""From images to counts: spans share batches, and memory runs short."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from deformrs.randomness import BLOCK, Draws, Span, Stage, in_batches
 from deformrs.runs import Result
 from deformrs.space import Space
 from deformrs.stopping import Stopping
-from sampled import PICTURES, Greedy, sampler
+from sampled import IMAGES, Greedy, sampler
 from smoothed import smoothed
 
 CPU = torch.device("cpu")
@@ -69,24 +69,24 @@ class TestKeptDraws:
 
         monkeypatch.setattr(Uniform, "raw", counted)
         g = sampler()
-        kept = g.draws(PICTURES, 0, room=10**6)
+        kept = g.draws(IMAGES, 0, room=10**6)
         for start, stop in ((0, 16), (16, 19), (19, 200), (200, 300), (300, 400)):
-            spans = [Span(i, Stage.ESTIMATE, start, stop, picture=i) for i in range(3)]
-            g.count(PICTURES, spans, 1, seed=0, draws=kept)
+            spans = [Span(i, Stage.ESTIMATE, start, stop, image=i) for i in range(3)]
+            g.count(IMAGES, spans, 1, seed=0, draws=kept)
         assert drawn == [BLOCK] * 6
 
-    def test_nothing_is_kept_when_a_picture_is_done(self) -> None:
+    def test_nothing_is_kept_when_a_image_is_done(self) -> None:
         g = smoothed()
         sizes = set()
         for index in range(3):
-            g.certify(PICTURES[0], n=300, index=index)
-            g.certify(PICTURES[0], n=300, index=index, stopping=Stopping(radii=("10deg",)))
+            g.certify(IMAGES[0], n=300, index=index)
+            g.certify(IMAGES[0], n=300, index=index, stopping=Stopping(radii=("10deg",)))
             sizes.add(len(pickle.dumps(g)))
         assert len(sizes) == 1
 
     def test_threads_draw_the_noise_of_one(self) -> None:
         g = smoothed()
-        asked = [(PICTURES[i % 3], i) for i in range(24)]
+        asked = [(IMAGES[i % 3], i) for i in range(24)]
 
         def counts(one: tuple[Tensor, int]) -> Counts:
             return g.certify(one[0], n=700, index=one[1]).counts
@@ -117,14 +117,14 @@ class TestSpans:
             for k, (start, length) in enumerate(parts)
         ]
         batches = list(in_batches(spans, size))
-        samples = [(s.index, s.picture, s.row, i) for s in spans for i in range(s.start, s.stop)]
+        samples = [(s.index, s.image, s.row, i) for s in spans for i in range(s.start, s.stop)]
         drawn = Draws(Uniform(1.0), SPACE, CPU, seed=1)
         cut = [part for batch in batches for part in in_batches(batch, smaller)]
         for whole, most in ((batches, size), (cut, smaller)):
             assert all(0 < sum(map(len, batch)) <= most for batch in whole)
             pieces = [piece for batch in whole for piece in batch]
             assert samples == [
-                (p.index, p.picture, p.row, i) for p in pieces for i in range(p.start, p.stop)
+                (p.index, p.image, p.row, i) for p in pieces for i in range(p.start, p.stop)
             ]
             if samples:
                 found = torch.cat([drawn.of(batch) for batch in whole])
@@ -133,16 +133,16 @@ class TestSpans:
 
     def test_pieces_go_to_their_rows(self) -> None:
         spans = [
-            Span(4, Stage.SELECT, 0, 30, picture=2, row=0),
-            Span(4, Stage.ESTIMATE, 0, 100, picture=2, row=3),
-            Span(9, Stage.ESTIMATE, 40, 400, picture=0, row=1),
-            Span(4, Stage.ESTIMATE, 100, 150, picture=2, row=3),
+            Span(4, Stage.SELECT, 0, 30, image=2, row=0),
+            Span(4, Stage.ESTIMATE, 0, 100, image=2, row=3),
+            Span(9, Stage.ESTIMATE, 40, 400, image=0, row=1),
+            Span(4, Stage.ESTIMATE, 100, 150, image=2, row=3),
         ]
-        counts = sampler(batch_size=37).count(PICTURES, spans, 4, seed=2)
+        counts = sampler(batch_size=37).count(IMAGES, spans, 4, seed=2)
         assert counts.sum(axis=1).tolist() == [30, 360, 0, 150]
         g = SmoothedClassifier(sampler().model, Rotation(), Uniform(2.0), 5)
-        assert tuple(counts[3]) == g.count(PICTURES[2], 150, Stage.ESTIMATE, seed=2, index=4)
-        early, late = (g.count(PICTURES[0], k, Stage.ESTIMATE, seed=2, index=9) for k in (40, 400))
+        assert tuple(counts[3]) == g.count(IMAGES[2], 150, Stage.ESTIMATE, seed=2, index=4)
+        early, late = (g.count(IMAGES[0], k, Stage.ESTIMATE, seed=2, index=9) for k in (40, 400))
         assert counts[1].tolist() == [b - a for a, b in zip(early, late, strict=True)]
 
     @pytest.mark.parametrize(
@@ -163,13 +163,13 @@ class TestMemory:
         self, error: type[Exception]
     ) -> None:
         spans = [Span(k, Stage.ESTIMATE, 0, 333, k, k) for k in range(3)]
-        expected = sampler().count(PICTURES, spans, 3, seed=0)
+        expected = sampler().count(IMAGES, spans, 3, seed=0)
         tight = Greedy(30, error).eval()
         g = sampler(tight, batch_size=200)
         told: list[int] = []
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            assert np.array_equal(g.count(PICTURES, spans, 3, seed=0, watch=told.append), expected)
+            assert np.array_equal(g.count(IMAGES, spans, 3, seed=0, watch=told.append), expected)
         assert [str(warning.message)[-3:] for warning in caught] == ["100", " 50", " 25"]
         assert all(warning.category is ScarcityWarning for warning in caught)
         assert sum(told) == 999
@@ -177,9 +177,9 @@ class TestMemory:
         assert g.batch_size == 200, "what the run was asked for"
 
     def test_draws_that_do_not_fit_are_halved_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Noise on every pixel takes more room than the pictures."""
+        """Noise on every pixel takes more room than the images."""
         spans = [Span(k, Stage.ESTIMATE, 0, 333, k, k) for k in range(3)]
-        expected = sampler().count(PICTURES, spans, 3, seed=0)
+        expected = sampler().count(IMAGES, spans, 3, seed=0)
         plenty, sizes = Draws.of, list[int]()
 
         def scarce(draws: Draws, batch: Sequence[Span]) -> Tensor:
@@ -191,18 +191,18 @@ class TestMemory:
         monkeypatch.setattr(Draws, "of", scarce)
         g = sampler(batch_size=200)
         with pytest.warns(ScarcityWarning, match="goes on with batches of 100"):
-            assert np.array_equal(g.count(PICTURES, spans, 3, seed=0), expected)
+            assert np.array_equal(g.count(IMAGES, spans, 3, seed=0), expected)
         assert sizes[:2] == [200, 100]
 
     def test_plain_answers_are_halved_too(self) -> None:
-        pictures = PICTURES.repeat(30, 1, 1, 1)
-        expected = sampler(batch_size=5).plain(pictures)
+        images = IMAGES.repeat(30, 1, 1, 1)
+        expected = sampler(batch_size=5).plain(images)
         g = sampler(Greedy(50).eval(), batch_size=200)
         with pytest.warns(ScarcityWarning, match="goes on with batches of 45"):
-            assert g.plain(pictures) == expected
+            assert g.plain(images) == expected
 
-    def test_many_pictures_are_certified_in_little_memory(self) -> None:
-        labelled = [(PICTURES[k % 3], 0) for k in range(20)]
+    def test_many_images_are_certified_in_little_memory(self) -> None:
+        labelled = [(IMAGES[k % 3], 0) for k in range(20)]
 
         def certified(model: nn.Module, size: int) -> list[Result]:
             g = SmoothedClassifier(model.eval(), Rotation(), Uniform(2.0), 5, batch_size=size)
@@ -213,9 +213,9 @@ class TestMemory:
             found = certified(Greedy(8), 16)
         assert found == certified(SmallCNN(num_classes=5, width=4, seed=3), 8)
 
-    def test_one_picture_too_large_is_an_error(self) -> None:
+    def test_one_image_too_large_is_an_error(self) -> None:
         g = sampler(Greedy(0).eval(), batch_size=4)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ScarcityWarning)
-            with pytest.raises(NoMemoryError, match="too small for 1 pictures of 1 x 12 x 12"):
-                g.count(PICTURES, [Span(0, Stage.SELECT, 0, 9)], 1, seed=0)
+            with pytest.raises(NoMemoryError, match="too small for 1 images of 1 x 12 x 12"):
+                g.count(IMAGES, [Span(0, Stage.SELECT, 0, 9)], 1, seed=0)

@@ -132,8 +132,8 @@ class TestSampling:
         """Answers cycle through the classes, whatever the batch."""
         turn = iter(range(10**6))
 
-        def cycle(pictures: Tensor) -> Tensor:
-            return torch.eye(5)[[next(turn) % 5 for _ in pictures]]
+        def cycle(images: Tensor) -> Tensor:
+            return torch.eye(5)[[next(turn) % 5 for _ in images]]
 
         assert smoothed(cycle, batch_size=13).count(IMAGE, 1001, Stage.PREDICT) == (
             201,
@@ -148,11 +148,11 @@ class TestSampling:
         born: list[weakref.ref[Tensor]] = []
         largest = most_alive = 0
 
-        def watch(pictures: Tensor) -> Tensor:
+        def watch(images: Tensor) -> Tensor:
             nonlocal largest, most_alive
-            scores = torch.eye(5)[:1].expand(len(pictures), 5).clone()
-            born.extend((weakref.ref(pictures), weakref.ref(scores)))
-            largest = max(largest, len(pictures))
+            scores = torch.eye(5)[:1].expand(len(images), 5).clone()
+            born.extend((weakref.ref(images), weakref.ref(scores)))
+            largest = max(largest, len(images))
             most_alive = max(most_alive, sum(ref() is not None for ref in born))
             return scores
 
@@ -161,7 +161,7 @@ class TestSampling:
         assert most_alive <= 4
 
     def test_noise_is_drawn_as_it_is_needed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Never more than a block ahead of the pictures."""
+        """Never more than a block ahead of the images."""
         drawn = seen = most_ahead = 0
         original = Uniform.raw
 
@@ -170,25 +170,25 @@ class TestSampling:
             drawn += n
             return original(law, n, space, generator)
 
-        def watch(pictures: Tensor) -> Tensor:
+        def watch(images: Tensor) -> Tensor:
             nonlocal seen, most_ahead
-            seen += len(pictures)
+            seen += len(images)
             most_ahead = max(most_ahead, drawn - seen)
-            return torch.zeros(len(pictures), 5)
+            return torch.zeros(len(images), 5)
 
         monkeypatch.setattr(Uniform, "raw", counted)
         smoothed(watch, batch_size=100).count(IMAGE, 20_000, Stage.PREDICT)
         assert drawn >= seen == 20_000
         assert most_ahead <= BLOCK
 
-    def test_padding_reaches_the_pictures(self) -> None:
-        """A white picture turned about shows black corners, or none."""
+    def test_padding_reaches_the_images(self) -> None:
+        """A white image turned about shows black corners, or none."""
         darkest: dict[str, float] = {}
         for padding in ("zeros", "border", "reflection"):
 
-            def watch(pictures: Tensor, padding: str = padding) -> Tensor:
-                darkest[padding] = min(darkest.get(padding, 1.0), float(pictures.min()))
-                return torch.zeros(len(pictures), 2)
+            def watch(images: Tensor, padding: str = padding) -> Tensor:
+                darkest[padding] = min(darkest.get(padding, 1.0), float(images.min()))
+                return torch.zeros(len(images), 2)
 
             g = SmoothedClassifier(watch, Rotation(), Uniform(1.0), 2, padding=padding)
             g.count(torch.ones(1, 8, 8), 50, Stage.PREDICT)
@@ -208,14 +208,14 @@ class TestSampling:
     def test_the_model_sees_the_precision_of_the_image(self) -> None:
         seen: set[torch.dtype] = set()
 
-        def watch(pictures: Tensor) -> Tensor:
-            seen.add(pictures.dtype)
-            return pictures.new_zeros(len(pictures), 5)
+        def watch(images: Tensor) -> Tensor:
+            seen.add(images.dtype)
+            return images.new_zeros(len(images), 5)
 
         smoothed(watch).count(IMAGE.bfloat16(), 10, Stage.PREDICT)
         assert seen == {torch.bfloat16}
 
-    def test_a_high_dimensional_field_on_a_wide_picture(self) -> None:
+    def test_a_high_dimensional_field_on_a_wide_image(self) -> None:
         g = SmoothedClassifier(
             SmallCNN(num_classes=3, channels=3, width=4).eval(), VectorField(), Gaussian(0.05), 3
         )
@@ -229,8 +229,8 @@ class TestPredict:
         def side(threshold: float) -> Model:
             ramp = torch.linspace(0, 1, 16).expand(1, 16, 16)
 
-            def classify(pictures: Tensor) -> Tensor:
-                right = pictures[:, 0, 7:9, 7:9].mean(dim=(1, 2)) > threshold
+            def classify(images: Tensor) -> Tensor:
+                right = images[:, 0, 7:9, 7:9].mean(dim=(1, 2)) > threshold
                 return torch.stack([~right, right], dim=1).float()
 
             self.ramp = ramp
@@ -243,8 +243,8 @@ class TestPredict:
     def test_guarantee_predict_abstains_at_its_own_level(self) -> None:
         """66 of 100 answers: the exact two-sided p-value is 0.0018 (scipy.stats.binomtest)."""
 
-        def mostly_one(pictures: Tensor) -> Tensor:
-            return torch.eye(5)[[1 if k < 66 else 0 for k in range(len(pictures))]]
+        def mostly_one(images: Tensor) -> Tensor:
+            return torch.eye(5)[[1 if k < 66 else 0 for k in range(len(images))]]
 
         g = smoothed(mostly_one, batch_size=100)
         assert g.predict(IMAGE, n=100, alpha=0.0019) == 1
@@ -294,9 +294,9 @@ def test_what_is_sampled_cannot_be_changed_behind_the_certificate(name: str) -> 
 def test_plain_answers_are_asked_for_in_batches() -> None:
     sizes: list[int] = []
 
-    def watch(pictures: Tensor) -> Tensor:
-        sizes.append(len(pictures))
-        return torch.eye(5)[: len(pictures)]
+    def watch(images: Tensor) -> Tensor:
+        sizes.append(len(images))
+        return torch.eye(5)[: len(images)]
 
     assert smoothed(watch, batch_size=2).answer_all([IMAGE] * 5) == [0, 1, 0, 1, 0]
     assert sizes == [2, 2, 1]

@@ -149,7 +149,7 @@ def test_the_thresholds_are_those_of_the_closed_forms() -> None:
     assert rule.thresholds == pytest.approx((math.pi / 2.8 - 0.5,), rel=1e-11)
 
 
-def test_easy_pictures_need_few_samples_and_hard_ones_many() -> None:
+def test_easy_images_need_few_samples_and_hard_ones_many() -> None:
     rule = rule_of("10deg of 54", 0.001, 100_000)
     (threshold,) = rule.thresholds
     needed = {

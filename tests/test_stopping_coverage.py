@@ -27,7 +27,7 @@ Settles = Callable[[Whole, Whole], NDArray[np.bool_]]
 
 
 def run(settles: Settles, truth: float, n: int, seed: int) -> tuple[Whole, Whole]:
-    """Hits and trials of RUNS pictures at the look at which each was settled, n at the latest."""
+    """Hits and trials of RUNS images at the look at which each was settled, n at the latest."""
     rng = np.random.default_rng(seed)
     hits, trials = np.zeros((2, RUNS), dtype=np.int64)
     active, last = np.arange(RUNS), 0
@@ -97,7 +97,7 @@ def test_what_holds_is_excluded_with_a_small_probability(case: str) -> None:
 def test_hardly_anything_that_all_samples_would_certify_is_given_up(
     case: str, power: float
 ) -> None:
-    """Beside pictures that all wait for the last look: of which a share `power` is certified then.
+    """Beside images that all wait for the last look: of which a share `power` is certified then.
 
     A difference beyond the share that may be given up and five standard errors fails.
     """

@@ -28,7 +28,7 @@ def test_looks_grow_to_n(n: int) -> None:
     assert set(ends[:-1]) <= set(looks(10**7))
 
 
-def test_many_pictures_are_those_one_by_one() -> None:
+def test_many_images_are_those_one_by_one() -> None:
     rule = rule_of("arc", 0.001, 5000)
     rng = np.random.default_rng(0)
     trials = rng.integers(1, 5001, 300)
@@ -47,9 +47,9 @@ def test_many_pictures_are_those_one_by_one() -> None:
         ([5], [4], r"hits and trials is \(5, 4\)"),
         ([-1], [4], r"is \(-1, 4\)"),
         ([0], [0], "at least one trial"),
-        ([1, 2], [4], "one for each picture"),
-        ([1.0], [4.0], "whole numbers"),
-        ([[1]], [[4]], "one for each picture"),
+        ([1, 2], [4], "one for each image"),
+        ([1.0], [4.0], "integers"),
+        ([[1]], [[4]], "one for each image"),
         ([1], [5001], "must not exceed n = 5000"),
     ],
 )
@@ -135,7 +135,7 @@ def test_the_configuration_tells_what_is_asked() -> None:
     assert hash(Stopping(regions=(region,))) == hash(Stopping(regions=(region,)))
 
 
-def test_pixels_are_counted_on_each_picture() -> None:
+def test_pixels_are_counted_on_each_image() -> None:
     stopping = Stopping(radii=("4px",))
     small, large = (Space(PLACE.blocks, size) for size in ((16, 16), (64, 64)))
     thresholds = [stopping.rule(Gaussian(0.5), s, 0.001, 10).thresholds for s in (small, large)]

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from deformrs.data.digits import COLUMNS, LABELS, PICTURE, SIDE, TEST, TRAIN
+from deformrs.data.digits import COLUMNS, IMAGE, LABELS, SIDE, TEST, TRAIN
 
 HEADER = {"images": 16, "labels": 8}
 
@@ -36,9 +36,9 @@ def main(folder: Path) -> None:
         [read_idx(folder / f"{p}-labels-idx1-ubyte.gz", "labels")[:n] for p, n in parts]
     )
     tiles = images.reshape(-1, COLUMNS, SIDE, SIDE).swapaxes(1, 2).reshape(-1, COLUMNS * SIDE)
-    Image.fromarray(tiles).save(str(PICTURE), optimize=True)
+    Image.fromarray(tiles).save(str(IMAGE), optimize=True)
     Path(str(LABELS)).write_text("".join(map(str, labels)) + "\n")
-    print(f"{PICTURE}: {Path(str(PICTURE)).stat().st_size:,} bytes")
+    print(f"{IMAGE}: {Path(str(IMAGE)).stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

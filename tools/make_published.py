@@ -19,7 +19,7 @@ from deformrs.report.published import COLUMNS, PUBLISHED
 from deformrs.runs import write_atomically
 
 OURS = "DeformRS"
-# The paper gives the scale of a length in half sides of the picture, its radius in pixels.
+# The paper gives the scale of a length in half sides of the image, its radius in pixels.
 SCALE_UNITS = {"deg": "deg", "fraction": "fraction", "px": "half side", "1": "1"}
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from deformrs.checks import check_whole, is_real
+from deformrs.checks import check_integer, is_real
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.rounding import format_down
 from deformrs.space import Space
@@ -39,7 +39,7 @@ class Counts:
                     f"{stage} counts", repr(values), "must be a tuple", "tuple(counts)"
                 )
             for value in values:
-                check_whole(f"a count in {stage}", value, least=0)
+                check_integer(f"a count in {stage}", value, least=0)
         if len(self.selection) != len(self.estimation) or len(self.selection) < 2:
             raise InputError(
                 "the number of classes",

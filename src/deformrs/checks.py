@@ -15,30 +15,30 @@ def is_real(value: object) -> bool:
     return number and not isinstance(value, bool) and math.isfinite(value)  # type: ignore[arg-type]
 
 
-def check_whole(name: str, value: object, least: int) -> None:
-    """A whole number of at least `least`."""
+def check_integer(name: str, value: object, least: int) -> None:
+    """An integer of at least `least`."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least:  # type: ignore[operator]
         raise InputError(
-            name, repr(value), f"must be a whole number of at least {least}", f"e.g. {least}"
+            name, repr(value), f"must be an integer of at least {least}", f"e.g. {least}"
         )
 
 
 def check_seed(name: str, value: object) -> None:
-    """A whole number that every random generator takes."""
-    check_whole(name, value, least=0)
+    """An integer that every random generator takes."""
+    check_integer(name, value, least=0)
     if value >= 2**63:  # type: ignore[operator]
         raise InputError(name, repr(value), "must be below 2**63", "e.g. 0")
 
 
 def check_size(size: object) -> None:
-    """Height and width of a picture in pixels."""
+    """Height and width of an image in pixels."""
     if not (isinstance(size, tuple) and len(size) == 2):
         raise InputError(
             "the size", repr(size), "must be (height, width) in pixels", "e.g. (28, 28)"
         )
     for name, value in zip(("the height", "the width"), size, strict=True):
-        check_whole(name, value, least=1)
+        check_integer(name, value, least=1)
 
 
 def check_alpha(alpha: float, below: float = 1.0) -> None:
@@ -49,7 +49,7 @@ def check_alpha(alpha: float, below: float = 1.0) -> None:
 
 def check_hits(hits: int, trials: int) -> None:
     """0 <= hits <= trials, with at least one trial."""
-    check_whole("the number of trials", trials, least=1)
-    check_whole("hits", hits, least=0)
+    check_integer("the number of trials", trials, least=1)
+    check_integer("hits", hits, least=0)
     if hits > trials:
         raise InputError("hits", hits, f"must lie in [0, {trials}]", "recount")

@@ -1,4 +1,4 @@
-"""Certify labelled pictures one after another, on this machine."""
+"""Certify labelled images one after another, on this machine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from deformrs import __version__
 from deformrs.certificate import Certificate
-from deformrs.checks import check_alpha, check_seed, check_whole
+from deformrs.checks import check_alpha, check_integer, check_seed
 from deformrs.config import Config
 from deformrs.errors import InputError, ModelError
-from deformrs.geometry import check_pictures, size_of
+from deformrs.geometry import check_images, size_of
 from deformrs.protocol import method_for
 from deformrs.randomness import Stage
 from deformrs.runs import Result, Run
@@ -33,7 +33,7 @@ from deformrs.units import Size
 
 
 class Labelled(Protocol):
-    """Pictures [c, h, w] in [0, 1] with their labels: a list, or a `PictureSet`.
+    """Images [c, h, w] in [0, 1] with their labels: a list, or a `ImageSet`.
 
     A set with a method `source(index)` gives them names in messages and records.
     """
@@ -44,37 +44,37 @@ class Labelled(Protocol):
 
 
 def chosen(total: int, skip: int = 1, max: int | None = None) -> range:
-    """The indices of every `skip`-th of the first `max` pictures."""
-    check_whole("skip", skip, least=1)
+    """The indices of every `skip`-th of the first `max` images."""
+    check_integer("skip", skip, least=1)
     if max is not None:
-        check_whole("max", max, least=1)
+        check_integer("max", max, least=1)
     if total < 1:
-        raise InputError("the data", "empty", "must have at least one picture", "add some")
+        raise InputError("the data", "empty", "must have at least one image", "add some")
     return range(0, total if max is None else min(total, max), skip)
 
 
 def check_dataset(
-    pictures: Labelled,
+    images: Labelled,
     indices: Iterable[int],
     num_classes: int,
     *,
     size: Size | None = None,
     watch: Callable[[int], None] | None = None,
 ) -> None:
-    """Look at all pictures and labels before any time is spent on sampling.
+    """Look at all images and labels before any time is spent on sampling.
 
-    With `size`, all pictures must have it. Raises one error that names every picture at fault,
+    With `size`, all images must have it. Raises one error that names every image at fault,
     five at most by name.
     """
     faults: list[InputError] = []
     channels: int | None = None
     for count, index in enumerate(indices, start=1):
         try:
-            image, _ = picture_of(pictures, index, num_classes)
+            image, _ = image_of(images, index, num_classes)
             channels = len(image) if channels is None else channels
             if len(image) != channels:
                 raise InputError(
-                    source_of(pictures, index) or f"picture {index}",
+                    source_of(images, index) or f"image {index}",
                     f"of {len(image)} channel(s)",
                     f"must have {channels} like the first",
                     "choose 3 channels (colour) or 1 (grey) for all, on the command line by "
@@ -82,11 +82,11 @@ def check_dataset(
                 )
             if size is not None and size_of(image) != size:
                 raise InputError(
-                    source_of(pictures, index) or f"picture {index}",
+                    source_of(images, index) or f"image {index}",
                     f"of size {size_of(image)}",
                     f"must be of {size} like the first: noise in pixels is one law for all, and "
                     "compiled code for one size",
-                    "resize and crop the pictures; or give the noise in half picture sides, and "
+                    "resize and crop the images; or give the noise in half image sides, and "
                     "do not compile",
                 )
         except InputError as error:
@@ -103,7 +103,7 @@ def check_dataset(
             rules.pop()
             if len(rules) == 1
             else (
-                "must be readable pictures with labels of the model's classes",
+                "must be readable images with labels of the model's classes",
                 "mend or remove them",
             )
         )
@@ -115,18 +115,18 @@ def check_dataset(
         )
 
 
-def source_of(pictures: Labelled, index: int) -> str:
-    """Where a picture comes from, if its set can tell."""
-    source = getattr(pictures, "source", None)
+def source_of(images: Labelled, index: int) -> str:
+    """Where an image comes from, if its set can tell."""
+    source = getattr(images, "source", None)
     return str(source(index)) if callable(source) else ""
 
 
-def picture_of(pictures: Labelled, index: int, num_classes: int) -> tuple[Tensor, int]:
-    """One picture and its label, checked, on the CPU or where it lies."""
-    pixels, label = pictures[index]
-    named = source_of(pictures, index) or f"picture {index}"
+def image_of(images: Labelled, index: int, num_classes: int) -> tuple[Tensor, int]:
+    """One image and its label, checked, on the CPU or where it lies."""
+    pixels, label = images[index]
+    named = source_of(images, index) or f"image {index}"
     image = pixels if isinstance(pixels, Tensor) else torch.from_numpy(pixels)
-    check_pictures(named, image, rank=3)
+    check_images(named, image, rank=3)
     if not isinstance(label, int | np.integer | Tensor) or not 0 <= int(label) < num_classes:
         raise InputError(
             f"the label of {named}",
@@ -138,9 +138,9 @@ def picture_of(pictures: Labelled, index: int, num_classes: int) -> tuple[Tensor
 
 
 def identity_of(classifier: SmoothedClassifier, image: Tensor) -> Config:
-    """All that counts depend on, but for the picture, its index, the seed and the samples.
+    """All that counts depend on, but for the image, its index, the seed and the samples.
 
-    `image` is any of the pictures: a function runs where they lie.
+    `image` is any of the images: a function runs where they lie.
     """
     identity: Config = {
         "version": __version__,
@@ -164,7 +164,7 @@ def device_name(device: torch.device) -> str:
 
 
 def digest_of(tensor: Tensor) -> str:
-    """The digest of a picture, or of a weight."""
+    """The digest of an image, or of a weight."""
     array = tensor.detach().cpu().contiguous()
     content = array.reshape(-1).view(torch.uint8).numpy().tobytes()
     return image_digest(tuple(array.shape), str(array.dtype).removeprefix("torch."), content)
@@ -185,16 +185,16 @@ _BATCHES = 128
 """That a group fills on a GPU: the last one, which is not full, then costs little."""
 _MOST = 512
 _BYTES = 2**29
-"""That the pictures of a group may take."""
+"""That the images of a group may take."""
 _DECIDED = {"cpu": 32, "cuda": 2048}
-"""Between two looks a picture gets few samples: so many are needed to fill batches. A process that
+"""Between two looks an image gets few samples: so many are needed to fill batches. A process that
 is killed loses what it has of one group."""
 
 
 def together_for(
     classifier: SmoothedClassifier, image: Tensor, n: int, stopping: Stopping | None = None
 ) -> int:
-    """How many pictures to put together. A fixed number of samples keeps a CPU busy by itself."""
+    """How many images to put together. A fixed number of samples keeps a CPU busy by itself."""
     device = classifier.device_for(image).type
     if stopping is not None:
         most = _DECIDED.get(device, 1)
@@ -213,7 +213,7 @@ def groups_of(indices: Sequence[int], together: int) -> Iterator[tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """What is asked of every picture, and who is told how it goes."""
+    """What is asked of every image, and who is told how it goes."""
 
     n: int
     n0: int
@@ -227,11 +227,11 @@ class Asked:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Pictures that are certified together, with their labels and where they come from.
+    """Images that are certified together, with their labels and where they come from.
 
-    Where a picture lies in which batch depends on its place among the chosen ones alone: a group
-    that is not full is filled up with its last picture (but not where sampling stops early, and
-    batches depend on all pictures anyway). Pictures of different sizes go one by one.
+    Where an image lies in which batch depends on its place among the chosen ones alone: a group
+    that is not full is filled up with its last image (but not where sampling stops early, and
+    batches depend on all images anyway). Images of different sizes go one by one.
     """
 
     indices: tuple[int, ...]
@@ -286,19 +286,19 @@ class Group:
                 continue
             if found != result.certificate.counts.selection or answer != result.plain:
                 raise ModelError(
-                    f"the answer to picture {index} ({result.source})",
+                    f"the answer to image {index} ({result.source})",
                     "another than when the run was begun",
                     "must be the same: results of two functions must not be mixed",
                     "restore the model and the deformation, or begin another run",
                 )
 
     def check_unchanged(self, done: Mapping[int, Result]) -> None:
-        """Raise if a picture or label is not the one that its stored result speaks of."""
+        """Raise if an image or label is not the one that its stored result speaks of."""
         for index, image, label in zip(self.indices, self.images, self.labels, strict=True):
             result = done.get(index)
             if result and (result.pixels != digest_of(image) or result.label != label):
                 raise InputError(
-                    f"picture {index} ({result.source})",
+                    f"image {index} ({result.source})",
                     f"not the one certified, of size {size_of(image)} and label {label}",
                     "must stay as it was while a run goes on",
                     "restore it, or begin another run",
@@ -325,7 +325,7 @@ class Group:
 
 def certify_dataset(
     classifier: SmoothedClassifier,
-    pictures: Labelled,
+    images: Labelled,
     *,
     n: int = 100_000,
     n0: int = 100,
@@ -343,26 +343,26 @@ def certify_dataset(
     watch: Watch | None = None,
     settled: Watch | None = None,
 ) -> Iterator[Result]:
-    """Certify every `skip`-th of the first `max` pictures; results come one by one, in order.
+    """Certify every `skip`-th of the first `max` images; results come one by one, in order.
 
-    All pictures and labels are looked at before the first is sampled (`looked` is told how many
-    were); with `same_size` they must agree in size. `together` is how many pictures share their
+    All images and labels are looked at before the first is sampled (`looked` is told how many
+    were); with `same_size` they must agree in size. `together` is how many images share their
     batches; None: as many as keep a GPU busy, and one on a CPU. `watch` is told of every batch.
 
-    With `stopping` a picture gets no more samples than settle what it asks, at most n; `settled`
-    is told how many more pictures are. `method` is then the any-time bound.
+    With `stopping` an image gets no more samples than settle what it asks, at most n; `settled`
+    is told how many more images are. `method` is then the any-time bound.
 
     With `out`, each result is on the disk before it is handed over, and a run that was stopped is
     taken up: what is done comes from the folder. `about` says what else reproduces the run; model,
     noise and sampling are written down in any case.
 
     Guarantee: each certificate is false with probability at most alpha, and depends on the model,
-    the picture, its index and the seed: not on the other pictures or on where a run was stopped.
+    the image, its index and the seed: not on the other images or on where a run was stopped.
 
     >>> import torch
     >>> from deformrs import Rotation, SmoothedClassifier, Uniform
-    >>> def brighter_half(pictures):
-    ...     left, right = pictures[..., :4], pictures[..., 4:]
+    >>> def brighter_half(images):
+    ...     left, right = images[..., :4], images[..., 4:]
     ...     return torch.stack([left.sum((1, 2, 3)), right.sum((1, 2, 3))], dim=1)
     >>> image = torch.zeros(1, 8, 8)
     >>> image[:, 3:5, 5:7] = 1
@@ -370,20 +370,20 @@ def certify_dataset(
     >>> [result.correct for result in certify_dataset(g, [(image, 1), (image, 0)], n=100)]
     [True, False]
     """
-    check_whole("n", n, least=1)
-    check_whole("n0", n0, least=1)
+    check_integer("n", n, least=1)
+    check_integer("n0", n0, least=1)
     check_alpha(alpha)
     check_seed("seed", seed)
     method = method_for(method, stopping, n)
     if is_anytime(method):
         check_alpha(alpha, below=0.5)
-    indices = chosen(len(pictures), skip, max)
-    first, _ = picture_of(pictures, indices[0], classifier.num_classes)
+    indices = chosen(len(images), skip, max)
+    first, _ = image_of(images, indices[0], classifier.num_classes)
     if stopping is not None:
         stopping.check(classifier.deformation.space(size_of(first)))
     if together is None:
         together = together_for(classifier, first, n, stopping)
-    check_whole("together", together, least=1)
+    check_integer("together", together, least=1)
     classifier.warm_up(first, together=together)  # compiled or not: only then is it known
     config: Config = identity_of(classifier, first)
     config |= {"n": n, "n0": n0, "seed": seed, "skip": skip}
@@ -405,13 +405,13 @@ def certify_dataset(
             missing = [index for index in indices if index not in done]
             same = same_size or classifier.sampler.compiled != "no"
             size = size_of(first) if same else None
-            check_dataset(pictures, missing, classifier.num_classes, size=size, watch=looked)
+            check_dataset(images, missing, classifier.num_classes, size=size, watch=looked)
             groups = list(groups_of(indices, together))
             if missing and done:
                 known = next(group for group in groups if done.keys() & set(group))
-                _read(pictures, known, together, classifier).check_same(classifier, done, asked)
+                _read(images, known, together, classifier).check_same(classifier, done, asked)
             for places in groups:
-                group = _read(pictures, places, together, classifier)
+                group = _read(images, places, together, classifier)
                 group.check_unchanged(done)
                 began = time.perf_counter()
                 if not done.keys() >= set(places):
@@ -428,14 +428,14 @@ def certify_dataset(
 
 
 def _read(
-    pictures: Labelled, places: tuple[int, ...], together: int, classifier: SmoothedClassifier
+    images: Labelled, places: tuple[int, ...], together: int, classifier: SmoothedClassifier
 ) -> Group:
-    read = [picture_of(pictures, index, classifier.num_classes) for index in places]
+    read = [image_of(images, index, classifier.num_classes) for index in places]
     return Group(
         places,
         tuple(image for image, _ in read),
         tuple(label for _, label in read),
-        tuple(source_of(pictures, index) for index in places),
+        tuple(source_of(images, index) for index in places),
         together,
     )
 

@@ -1,4 +1,4 @@
-"""What a model answers to pictures: scores, or an error that says what went wrong."""
+"""What a model answers to images: scores, or an error that says what went wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Compiled = Literal["no", "default", "max-autotune"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# CUDA graphs would copy every batch of pictures once more; batches are too large to need them.
+# CUDA graphs would copy every batch of images once more; batches are too large to need them.
 _MODES = {"default": None, "max-autotune": "max-autotune-no-cudagraphs"}
 
 
@@ -65,47 +65,47 @@ def fastest_convolutions() -> Iterator[None]:
         torch.backends.cudnn.benchmark = before
 
 
-def scores_of(model: Callable[[Tensor], Tensor], pictures: Tensor) -> Tensor:
-    """What the model answers to pictures: [n, k], or an error that says what went wrong."""
+def scores_of(model: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    """What the model answers to images: [n, k], or an error that says what went wrong."""
     try:
-        scores: object = model(pictures)
+        scores: object = model(images)
     except (torch.OutOfMemoryError, MemoryError) as error:
-        raise no_memory(pictures) from error
+        raise no_memory(images) from error
     except (RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, DeformRSError):
             raise
         if "allocate memory" in str(error):  # what a CPU runs out of has no exception of its own
-            raise no_memory(pictures) from error
+            raise no_memory(images) from error
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise ModelError(
             "the model's answer",
             f"an error ({reason})",
-            f"must be scores for {pictures.dtype} pictures of shape {tuple(pictures.shape)} "
-            f"on {pictures.device}",
+            f"must be scores for {images.dtype} images of shape {tuple(images.shape)} "
+            f"on {images.device}",
             "give the image the precision, channels and size that the model wants",
         ) from error
     if not isinstance(scores, Tensor):
         got = f"a {type(scores).__name__}"
-    elif scores.ndim != 2 or len(scores) != len(pictures) or not scores.is_floating_point():
+    elif scores.ndim != 2 or len(scores) != len(images) or not scores.is_floating_point():
         got = f"{scores.dtype} of shape {tuple(scores.shape)}"
     else:
         return scores
     raise ModelError(
         "the model's output",
         got,
-        f"must be floating-point scores of shape ({len(pictures)}, number of classes)",
+        f"must be floating-point scores of shape ({len(images)}, number of classes)",
         "wrap the model so that it returns them",
     )
 
 
-def no_memory(pictures: Tensor) -> NoMemoryError:
-    """What to say where a batch of such pictures does not fit."""
-    count, channels, height, width = pictures.shape
+def no_memory(images: Tensor) -> NoMemoryError:
+    """What to say where a batch of such images does not fit."""
+    count, channels, height, width = images.shape
     return NoMemoryError(
         "the memory of the device",
-        f"too small for {count} pictures of {channels} x {height} x {width} at once",
+        f"too small for {count} images of {channels} x {height} x {width} at once",
         "must hold a batch",
-        "choose a smaller batch size, or resize the pictures",
+        "choose a smaller batch size, or resize the images",
     )
 
 

@@ -1,4 +1,4 @@
-"""Pixel coordinates and the warp: the only place where pictures are interpolated.
+"""Pixel coordinates and the warp: the only place where images are interpolated.
 
 Let u = min(H, W)/2 pixels be the unit of length. The centre of pixel (row i, column j) lies at
 x = (j + ½ - W/2)/u, y = (i + ½ - H/2)/u: a square image spans [-1, 1]² from edge to edge, and on
@@ -17,11 +17,11 @@ from deformrs.errors import InputError
 from deformrs.units import Size, unit_px
 
 Padding = Literal["zeros", "border", "reflection"]
-"""What is read outside the picture: black, the nearest pixel, or its mirror image."""
+"""What is read outside the image: black, the nearest pixel, or its mirror image."""
 
 
 def size_of(images: Tensor) -> Size:
-    """Height and width of pictures [..., h, w]."""
+    """Height and width of images [..., h, w]."""
     return images.shape[-2], images.shape[-1]
 
 
@@ -33,8 +33,8 @@ def check_padding(padding: object) -> None:
         )
 
 
-def check_pictures(name: str, images: object, rank: int) -> None:
-    """Pictures as a model is trained on and certified with: rank 3 for one, 4 for several."""
+def check_images(name: str, images: object, rank: int) -> None:
+    """Images as a model is trained on and certified with: rank 3 for one, 4 for several."""
     if not isinstance(images, Tensor):
         raise InputError(
             name,
@@ -74,7 +74,7 @@ def pixel_grid(size: Size, device: torch.device | str, dtype: torch.dtype) -> Te
 
 
 def read(images: Tensor, points: Tensor, padding: Padding) -> Tensor:
-    """Read pictures at points between their pixels, bilinearly.
+    """Read images at points between their pixels, bilinearly.
 
     images: [n, c, h, w], points: [n, h', w', 2] -> [n, c, h', w'], in the images' precision.
 
@@ -88,7 +88,7 @@ def read(images: Tensor, points: Tensor, padding: Padding) -> Tensor:
         unit = unit_px((height, width))
         x, y = points.unbind(-1)
         points = torch.stack((x * (2 * unit / width), y * (2 * unit / height)), dim=-1)
-    # A compiler would take it apart, and find each place in a picture anew for every channel.
+    # A compiler would take it apart, and find each place in an image anew for every channel.
     whole = torch.compiler.is_compiling() and points.is_cuda and not _differentiated(images, points)
     interpolated = _kept_whole if whole else _interpolated
     return interpolated(images.to(working), points, padding).to(images.dtype)
@@ -111,12 +111,12 @@ def _like(images: Tensor, points: Tensor, padding: str) -> Tensor:
 
 
 def warp(images: Tensor, field: Tensor, padding: Padding = "zeros") -> Tensor:
-    """Deform pictures: output pixel p shows what lies at p + v(p) in the input.
+    """Deform images: output pixel p shows what lies at p + v(p) in the input.
 
-    images: [c, h, w] for one picture under every field, or [n, c, h, w] for one each;
+    images: [c, h, w] for one image under every field, or [n, c, h, w] for one each;
     field: [n, h, w, 2] -> [n, c, h, w]
 
-    Guarantee: a zero field gives the picture back to the last bits of float32.
+    Guarantee: a zero field gives the image back to the last bits of float32.
     """
     grid = pixel_grid(size_of(images), field.device, field.dtype)
     if images.ndim == 3:

@@ -1,4 +1,4 @@
-"""How many samples pictures get: the fixed protocol, or as few as settle what is asked."""
+"""How many samples images get: the fixed protocol, or as few as settle what is asked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from deformrs.stopping import Rule, Stopping, looks
 
 def counts_of(
     sampler: Sampler,
-    pictures: Tensor,
+    images: Tensor,
     indices: Sequence[int],
     n: int,
     n0: int,
@@ -28,22 +28,22 @@ def counts_of(
     watch: Watch | None = None,
     settled: Watch | None = None,
 ) -> list[Counts]:
-    """The counts of each of pictures: [k, c, h, w], whose samples share batches.
+    """The counts of each of images: [k, c, h, w], whose samples share batches.
 
     Each gets n0 samples to select and n to estimate. With a rule the estimation stops where the
-    rule says so, picture by picture; `settled` is told how many did after every look.
+    rule says so, image by image; `settled` is told how many did after every look.
     """
-    k = len(pictures)
+    k = len(images)
     # The first k rows are those of the selection, the others those of the estimation.
     counts = np.zeros((2 * k, sampler.num_classes), dtype=np.int64)
     spans = [Span(index, Stage.SELECT, 0, n0, p, p) for p, index in enumerate(indices)]
     active: NDArray[np.intp] = np.arange(k)
     # Looks lie close together at first, and see the same block of noise again and again.
-    draws = sampler.draws(pictures, seed, room=0 if rule is None else ROOM)
+    draws = sampler.draws(images, seed, room=0 if rule is None else ROOM)
     start = 0
     for end in (n,) if rule is None else looks(n):
         spans += [Span(indices[p], Stage.ESTIMATE, start, end, p, k + p) for p in active.tolist()]
-        counts += sampler.count(pictures, spans, 2 * k, seed=seed, draws=draws, watch=watch)
+        counts += sampler.count(images, spans, 2 * k, seed=seed, draws=draws, watch=watch)
         spans, start = [], end
         if rule is None:
             continue

@@ -31,15 +31,15 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Samples `start` to `stop` - 1 that a picture gets in a stage, and where they are counted."""
+    """Samples `start` to `stop` - 1 that an image gets in a stage, and where they are counted."""
 
     index: int
-    """The picture's number in its data set: with seed, stage and sample it names the noise."""
+    """The image's number in its data set: with seed, stage and sample it names the noise."""
     stage: Stage
     start: int
     stop: int
-    picture: int = 0
-    """The picture's place among those at hand."""
+    image: int = 0
+    """The image's place among those at hand."""
     row: int = 0
     """The row of counts that its answers go to."""
 
@@ -48,7 +48,7 @@ class Span:
 
     def part(self, start: int, stop: int) -> Span:
         """Some of the samples."""
-        return Span(self.index, self.stage, start, stop, self.picture, self.row)
+        return Span(self.index, self.stage, start, stop, self.image, self.row)
 
 
 def in_batches(spans: Iterable[Span], size: int) -> Iterator[tuple[Span, ...]]:

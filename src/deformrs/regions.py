@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from deformrs.checks import check_whole, is_real
+from deformrs.checks import check_integer, is_real
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.rounding import round_up
 from deformrs.space import Space
@@ -66,7 +66,7 @@ class Rotate(Factor):
 
 @dataclass(frozen=True)
 class Zoom(Factor):
-    """Every factor α from `low` to `high`; 1 leaves the picture as it is."""
+    """Every factor α from `low` to `high`; 1 leaves the image as it is."""
 
     family = "scaling"
     low: float
@@ -213,7 +213,7 @@ def _build(family: str, sign: str, ends: list[str]) -> Factor:
     if family == "translation":
         if sign == "=":
             raise InputError("a shift", "a range", "is limited by its length", "e.g. shift<=4px")
-        # Pixels stay pixels until the size of the picture is known.
+        # Pixels stay pixels until the size of the image is known.
         if ends[0].endswith("px"):
             return Shift(px=parse_quantity(ends[0].removesuffix("px"), Unit.COEFFICIENT))
         return Shift(length=parse_quantity(ends[0], Unit.LENGTH))
@@ -271,9 +271,9 @@ class Enclosed(ABC):
 
 @dataclass(frozen=True, init=False)
 class Region(Enclosed):
-    """All compositions of the given factors, in the order in which the picture undergoes them.
+    """All compositions of the given factors, in the order in which the image undergoes them.
 
-    `Region(Rotate(-a, a), Zoom(0.8, 1.2))` rotates the picture, then zooms it, like
+    `Region(Rotate(-a, a), Zoom(0.8, 1.2))` rotates the image, then zooms it, like
     `Compose(Rotation(), Scaling())`: the coordinate map is T = T_rotate ∘ T_zoom.
 
     >>> Region.parse("rotation<=10deg, scale=0.8..1.2, shift<=4px").factors[1]
@@ -291,7 +291,7 @@ class Region(Enclosed):
 
     @classmethod
     def parse(cls, text: str) -> Region:
-        """Read "rotation<=10deg, scale=0.8..1.2, shift<=4px": the picture undergoes the first
+        """Read "rotation<=10deg, scale=0.8..1.2, shift<=4px": the image undergoes the first
         named first."""
         return cls(*parse_factors(text))
 
@@ -357,7 +357,7 @@ class Region(Enclosed):
 
 @dataclass(frozen=True)
 class Patch(Enclosed):
-    """A part of the picture transformed about its own centre, the rest left alone.
+    """A part of the image transformed about its own centre, the rest left alone.
 
     `rows` and `cols` are half-open pixel ranges. Only a vector-field certificate speaks of it.
     """
@@ -377,7 +377,7 @@ class Patch(Enclosed):
                     f"{name} of the patch", ends, "must be (first, end)", "e.g. (4, 12)"
                 )
             for end in ends:
-                check_whole(f"{name} of the patch", end, least=0)
+                check_integer(f"{name} of the patch", end, least=0)
 
     def shifts(self, space: Space) -> Iterator[Points]:
         families = tuple(block.family for block in space.blocks)

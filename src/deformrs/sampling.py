@@ -1,4 +1,4 @@
-"""The one way from pictures to counts: draw, deform, ask the model, count. All on the device."""
+"""The one way from images to counts: draw, deform, ask the model, count. All on the device."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ Watch = Callable[[int], None]
 """Called after every batch with the number of samples in it."""
 
 Execution = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-"""From raw draws, pictures and perhaps a shift to scores."""
+"""From raw draws, images and perhaps a shift to scores."""
 
 Part = TypeVar("Part")
 Done = TypeVar("Done")
 
 
 class Sampler:
-    """Counts what `model` answers to deformed pictures.
+    """Counts what `model` answers to deformed images.
 
     How samples are cut into batches never changes which noise is drawn, nor does compilation.
     Batches that do not fit the memory are halved, and a model that cannot be compiled is run as
@@ -59,13 +59,13 @@ class Sampler:
         self.batch_size, self.compiled = batch_size, how
         self._fitting = batch_size
         self._executed: dict[bool, Execution] = {}
-        """Compiled for a single picture that all samples share, and for several."""
+        """Compiled for a single image that all samples share, and for several."""
         self._compiled_for: torch.Size | None = None
 
     @torch.inference_mode()
     def count(
         self,
-        pictures: Tensor,
+        images: Tensor,
         spans: Iterable[Span],
         rows: int,
         *,
@@ -76,15 +76,15 @@ class Sampler:
     ) -> NDArray[np.int64]:
         """How often each class is answered, for each row that the spans name: [rows, K].
 
-        pictures: [k, c, h, w]; shift: [1, d], added to all params; draws: those of the same seed,
+        images: [k, c, h, w]; shift: [1, d], added to all params; draws: those of the same seed,
         if some were kept for this. The counts stay on the device until the end, and memory does not
         grow with the number of samples.
         """
-        device = pictures.device
+        device = images.device
         # One row more takes what fills up batches.
         counts = torch.zeros((rows + 1) * self.num_classes, dtype=torch.int64, device=device)
         undefined = torch.zeros((), dtype=torch.bool, device=device)
-        for best, answers, own in self._answered(pictures, spans, rows, seed, draws, shift, watch):
+        for best, answers, own in self._answered(images, spans, rows, seed, draws, shift, watch):
             undefined |= ~best.isfinite().all()  # the largest of a row with NaN is NaN
             counts.scatter_add_(0, own * self.num_classes + answers, torch.ones_like(answers))
         # The one look at the results: asking after every batch would make the device wait.
@@ -98,42 +98,42 @@ class Sampler:
         found: NDArray[np.int64] = counts.view(rows + 1, self.num_classes)[:rows].cpu().numpy()
         return found
 
-    def draws(self, pictures: Tensor, seed: int, room: int = 0) -> Draws:
-        """The noise for such pictures, to be given to several counts."""
-        space = self.deformation.space(size_of(pictures))
-        return Draws(self.noise, space, pictures.device, seed=seed, room=room)
+    def draws(self, images: Tensor, seed: int, room: int = 0) -> Draws:
+        """The noise for such images, to be given to several counts."""
+        space = self.deformation.space(size_of(images))
+        return Draws(self.noise, space, images.device, seed=seed, room=room)
 
     @torch.inference_mode()
-    def answers(self, pictures: Tensor, spans: Iterable[Span], *, seed: int) -> Tensor:
+    def answers(self, images: Tensor, spans: Iterable[Span], *, seed: int) -> Tensor:
         """What is answered to every sample of the spans, whose row is 0, in their order: [n]."""
-        found = self._answered(pictures, spans, 1, seed)
+        found = self._answered(images, spans, 1, seed)
         return torch.cat([answers[own == 0] for _, answers, own in found])
 
     @torch.inference_mode()
-    def warm_up(self, pictures: Tensor) -> None:
-        """Compile for such pictures, if that was asked for and is not done: [k, c, h, w].
+    def warm_up(self, images: Tensor) -> None:
+        """Compile for such images, if that was asked for and is not done: [k, c, h, w].
 
-        Of several pictures each sample has a copy of its own: that is another program than the
-        one for a single picture. Afterwards `compiled` says how it really runs.
+        Of several images each sample has a copy of its own: that is another program than the
+        one for a single image. Afterwards `compiled` says how it really runs.
         """
         if self.compiled == "no":
             return
-        shape, single = self._compiled_for, len(pictures) == 1
-        if shape is not None and shape != pictures.shape[1:]:
+        shape, single = self._compiled_for, len(images) == 1
+        if shape is not None and shape != images.shape[1:]:
             raise InputError(
-                "the picture",
-                f"of shape {tuple(pictures.shape[1:])}",
+                "the image",
+                f"of shape {tuple(images.shape[1:])}",
                 f"must have the shape compiled for, {tuple(shape)}",
-                "resize and crop all pictures to one size, or do not compile",
+                "resize and crop all images to one size, or do not compile",
             )
         if single in self._executed:
             return
-        space = self.deformation.space(size_of(pictures))
+        space = self.deformation.space(size_of(images))
         while True:
             size = self._fitting
-            places = torch.zeros(size, dtype=torch.int64, device=pictures.device)
-            some = _of_each(pictures, places)
-            raw = self.noise.raw(size, space, torch.Generator(pictures.device))
+            places = torch.zeros(size, dtype=torch.int64, device=images.device)
+            some = _of_each(images, places)
+            raw = self.noise.raw(size, space, torch.Generator(images.device))
             try:
                 execution = compiled(self._executing, self.compiled)
                 execution(raw, some, None)
@@ -142,7 +142,7 @@ class Sampler:
             except (RuntimeError, OSError, TypeError, ValueError) as error:
                 if _is_scarcity(error):
                     if size == 1:
-                        raise no_memory(pictures[:1]) from error
+                        raise no_memory(images[:1]) from error
                 else:
                     # What fails uncompiled too is raised here, and is no fault of the compiler.
                     scores_of(self.model, self._moved(raw[:1], some[:1], None))
@@ -151,13 +151,13 @@ class Sampler:
                     return
             else:
                 self._executed[single] = execution
-                self._compiled_for = pictures.shape[1:]
+                self._compiled_for = images.shape[1:]
                 return
-            self._shrink(size, pictures)
+            self._shrink(size, images)
 
     def _answered(
         self,
-        pictures: Tensor,
+        images: Tensor,
         spans: Iterable[Span],
         rows: int,
         seed: int,
@@ -166,28 +166,28 @@ class Sampler:
         watch: Watch | None = None,
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """The largest score of every sample, the class that has it, and the row it belongs to."""
-        self.warm_up(pictures)
-        draws = self.draws(pictures, seed) if draws is None else draws
+        self.warm_up(images)
+        draws = self.draws(images, seed) if draws is None else draws
 
         def answered(batch: tuple[Span, ...]) -> tuple[Tensor, Tensor, Tensor]:
-            scores, own = self._scores(batch, draws, pictures, rows, shift)
+            scores, own = self._scores(batch, draws, images, rows, shift)
             best, answers = scores.max(dim=1)
             return best, answers, own
 
         for batch in in_batches(spans, self._fitting):
-            yield from self._fitted(batch, _samples_of, in_batches, answered, pictures)
+            yield from self._fitted(batch, _samples_of, in_batches, answered, images)
             if watch is not None:
                 watch(_samples_of(batch))
 
     @torch.inference_mode()
-    def plain(self, pictures: Tensor) -> list[int]:
-        """What the model answers to pictures as they are: [k, c, h, w]. No noise is drawn."""
+    def plain(self, images: Tensor) -> list[int]:
+        """What the model answers to images as they are: [k, c, h, w]. No noise is drawn."""
 
         def answered(part: Tensor) -> list[int]:
             answers: list[int] = scores_of(self.model, part).argmax(dim=1).tolist()
             return answers
 
-        found = self._fitted(pictures, len, Tensor.split, answered, pictures)
+        found = self._fitted(images, len, Tensor.split, answered, images)
         return [answer for part in found for answer in part]
 
     def _fitted(
@@ -196,7 +196,7 @@ class Sampler:
         length: Callable[[Part], int],
         cut: Callable[[Part, int], Iterable[Part]],
         work: Callable[[Part], Done],
-        pictures: Tensor,
+        images: Tensor,
     ) -> Iterator[Done]:
         """`work` of all parts of the whole, which are cut until they fit the memory."""
         waiting = [whole]
@@ -214,40 +214,40 @@ class Sampler:
                 # Compiled, a part was filled up.
                 size = self._fitting if self._executed else size
                 if size == 1:
-                    raise no_memory(pictures[:1]) from error
+                    raise no_memory(images[:1]) from error
                 waiting.insert(0, part)
             else:
                 yield done
                 continue
             # Out of the handler, whose traceback holds on to what did not fit.
-            self._shrink(size, pictures)
+            self._shrink(size, images)
 
-    def _shrink(self, size: int, pictures: Tensor) -> None:
+    def _shrink(self, size: int, images: Tensor) -> None:
         self._fitting = size // 2
         _say(
-            f"{size} pictures of {' x '.join(map(str, pictures.shape[1:]))} do not fit the memory "
+            f"{size} images of {' x '.join(map(str, images.shape[1:]))} do not fit the memory "
             f"of the device: it goes on with batches of {self._fitting}"
         )
-        if pictures.is_cuda:
+        if images.is_cuda:
             torch.cuda.empty_cache()
 
     def _scores(
         self,
         batch: tuple[Span, ...],
         draws: Draws,
-        pictures: Tensor,
+        images: Tensor,
         rows: int,
         shift: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """Scores of a batch, and the row that each belongs to."""
-        execution = self._executed.get(len(pictures) == 1)
+        execution = self._executed.get(len(images) == 1)
         raw = draws.of(batch)
         size = len(raw)
         if execution is not None:  # compiled for one shape: filled up to it
             filling = raw[-1:].expand(self._fitting - size, -1)
             raw, size = torch.cat([raw, filling]), self._fitting
-        places, own = _where(batch, size, rows, pictures.device)
-        of_each = _of_each(pictures, places)
+        places, own = _where(batch, size, rows, images.device)
+        of_each = _of_each(images, places)
         if execution is None:
             scores = scores_of(self.model, self._moved(raw, of_each, shift))
         else:
@@ -261,30 +261,30 @@ class Sampler:
             )
         return scores, own
 
-    def _executing(self, raw: Tensor, pictures: Tensor, shift: Tensor | None) -> Tensor:
-        return self.model(self._moved(raw, pictures, shift))
+    def _executing(self, raw: Tensor, images: Tensor, shift: Tensor | None) -> Tensor:
+        return self.model(self._moved(raw, images, shift))
 
-    def _moved(self, raw: Tensor, pictures: Tensor, shift: Tensor | None) -> Tensor:
-        """Pictures under draws, each under its own."""
-        size = size_of(pictures)
+    def _moved(self, raw: Tensor, images: Tensor, shift: Tensor | None) -> Tensor:
+        """Images under draws, each under its own."""
+        size = size_of(images)
         params = self.noise.params(raw, self.deformation.space(size))
         field = self.deformation.field(params if shift is None else params + shift, size)
-        return warp(pictures, field, self.padding)
+        return warp(images, field, self.padding)
 
 
-def _of_each(pictures: Tensor, places: Tensor) -> Tensor:
-    """The picture of every sample: [k, c, h, w] and [n] -> [n, c, h, w]. A single one is shared."""
-    if len(pictures) == 1:
-        return pictures.expand(len(places), *pictures.shape[1:])
-    return pictures.index_select(0, places)
+def _of_each(images: Tensor, places: Tensor) -> Tensor:
+    """The image of every sample: [k, c, h, w] and [n] -> [n, c, h, w]. A single one is shared."""
+    if len(images) == 1:
+        return images.expand(len(places), *images.shape[1:])
+    return images.index_select(0, places)
 
 
 def _where(
     batch: Sequence[Span], size: int, filling: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """The place of the picture of every sample, and the row of its count; `filling` at the end."""
+    """The place of the image of every sample, and the row of its count; `filling` at the end."""
     lengths = [*map(len, batch), size - _samples_of(batch)]
-    both = np.array([[*(s.picture for s in batch), 0], [*(s.row for s in batch), filling]])
+    both = np.array([[*(s.image for s in batch), 0], [*(s.row for s in batch), filling]])
     places = torch.from_numpy(np.repeat(both, lengths, axis=1))
     if device.type == "cuda":  # from pinned memory the copy does not wait for the device
         places = places.pin_memory()

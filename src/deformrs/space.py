@@ -10,7 +10,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from deformrs.checks import check_size, check_whole, is_real
+from deformrs.checks import check_integer, check_size, is_real
 from deformrs.errors import InputError
 from deformrs.units import Size, Unit
 
@@ -28,7 +28,7 @@ class Block:
     period: float | None = None
 
     def __post_init__(self) -> None:
-        check_whole(f"the number of parameters of {self.family}", self.dim, least=1)
+        check_integer(f"the number of parameters of {self.family}", self.dim, least=1)
         if self.period is not None and not (is_real(self.period) and self.period > 0):
             raise InputError(
                 f"the period of {self.family}", self.period, "must be positive", "None for none"

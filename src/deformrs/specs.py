@@ -63,7 +63,7 @@ def users_code(path: Path, what: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(
-            what, f"failing ({reason})", "must run without errors", "mend it"
+            what, f"failing ({reason})", "must run without errors", "fix it"
         ) from error
     finally:
         sys.path.remove(entry)
@@ -83,7 +83,7 @@ def parse_deformation(text: str) -> Deformation:
 
 
 def parse_noise(text: str, space: Space) -> NoiseLaw:
-    """The law of that name on that space. Pixels are counted on pictures of the space's size.
+    """The law of that name on that space. Pixels are counted on images of the space's size.
 
     >>> from deformrs import Rotation
     >>> parse_noise("uniform:180deg", Rotation().space((28, 28)))

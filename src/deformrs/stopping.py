@@ -1,4 +1,4 @@
-"""When to stop sampling a picture: as soon as what is asked of it is settled. Needs no torch.
+"""When to stop sampling an image: as soon as what is asked of it is settled. Needs no torch.
 
 A rule decides how many samples are drawn and nothing else. The certificate is computed from their
 counts by a bound that holds whenever one stops (docs/theory.md, section 4).
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from deformrs.certificate import Bound
-from deformrs.checks import check_alpha, check_whole, is_real
+from deformrs.checks import check_alpha, check_integer, is_real
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.noise import NoiseLaw
@@ -36,7 +36,7 @@ Whole = NDArray[np.int64]
 FIRST_LOOK, GROWTH = 16, 1.17
 
 GIVEN_UP = 0.05
-"""How unlikely it must be that a question would be answered yes, for a picture to be given up.
+"""How unlikely it must be that a question would be answered yes, for an image to be given up.
 
 It costs certificates that were hardly to be had, never false ones, and saves a tenth to a third of
 the samples (simulated, from CIFAR-10 and MNIST counts).
@@ -49,7 +49,7 @@ def looks(n: int) -> tuple[int, ...]:
     >>> looks(30)
     (16, 19, 22, 26, 30)
     """
-    check_whole("n", n, least=1)
+    check_integer("n", n, least=1)
     ends, end = [], FIRST_LOOK
     while end < n:
         ends.append(end)
@@ -121,13 +121,13 @@ class Stopping:
     def rule(
         self, law: NoiseLaw, space: Space, alpha: float, n: int, *, last_look: bool = True
     ) -> Rule:
-        """The rule for pictures of one size, of at most n samples each.
+        """The rule for images of one size, of at most n samples each.
 
         `last_look` says that the bound is sharp at n, as that of `capped_method(n)` is.
         """
         law.check(space)
         check_alpha(alpha, below=0.5)
-        check_whole("n", n, least=1)
+        check_integer("n", n, least=1)
         self.check(space)
         asked = [_quantity("the radius", radius, space) for radius in self.radii]
         tests = [_reaches(law, space, radius) for radius in asked]
@@ -172,7 +172,7 @@ class Rule:
             raise InputError(
                 "the number of trials", trials.max(), f"must not exceed n = {self.n}", "stop there"
             )
-        # Many pictures share their counts, the more so the fewer samples they have.
+        # Many images share their counts, the more so the fewer samples they have.
         (hits, trials), back = np.unique(np.stack([hits, trials]), axis=1, return_inverse=True)
         done = np.ones(len(hits), dtype=bool)
         for p in self.thresholds:
@@ -257,7 +257,7 @@ def _plain(name: str, value: object) -> float | str:
 
 
 def _quantity(name: str, value: float | str, space: Space) -> float:
-    """In the unit of the parameters, on pictures of that size."""
+    """In the unit of the parameters, on images of that size."""
     if len(space.blocks) != 1:
         raise UnsupportedError(
             name,

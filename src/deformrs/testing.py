@@ -39,7 +39,7 @@ def check_deformation(deformation: Deformation, seed: int = 0) -> None:
         _check_field(deformation, params, size)
         _check_space(deformation, params, size)
         _check_identity(deformation, image)
-        _check_pictures(deformation, image, params)
+        _check_images(deformation, image, params)
         _check_precisions(deformation, image, params)
 
 
@@ -88,7 +88,7 @@ def _check_identity(deformation: Deformation, image: Tensor) -> None:
         _expect(
             difference <= 1e-5,
             deformation,
-            f"zero parameters give the picture back ({size}, {padding}: off by {difference:.2g})",
+            f"zero parameters give the image back ({size}, {padding}: off by {difference:.2g})",
         )
 
 
@@ -121,18 +121,18 @@ def _check_field(deformation: Deformation, params: Tensor, size: Size) -> None:
     )
 
 
-def _check_pictures(deformation: Deformation, image: Tensor, params: Tensor) -> None:
+def _check_images(deformation: Deformation, image: Tensor, params: Tensor) -> None:
     size = image.shape[-2], image.shape[-1]
     field = deformation.field(params.double(), size).numpy()
     for padding in get_args(Padding):
-        pictures = deformation.apply(image, params, padding).numpy()
-        for picture, displacement in zip(pictures, field, strict=True):
+        images = deformation.apply(image, params, padding).numpy()
+        for warped, displacement in zip(images, field, strict=True):
             expected = interpolated(image.numpy(), displacement, padding)
-            off = np.abs(picture - expected).max()
+            off = np.abs(warped - expected).max()
             _expect(
                 off <= 1e-4,
                 deformation,
-                f"pictures agree with an independent interpolation ({padding}: off by {off:.2g})",
+                f"images agree with an independent interpolation ({padding}: off by {off:.2g})",
             )
 
 
@@ -140,11 +140,11 @@ def _check_precisions(deformation: Deformation, image: Tensor, params: Tensor) -
     full = deformation.apply(image, params)
     for dtype in (torch.float16, torch.bfloat16, torch.float64):
         other = deformation.apply(image.to(dtype), params)
-        _expect(other.dtype == dtype, deformation, f"{dtype} pictures stay {dtype}")
+        _expect(other.dtype == dtype, deformation, f"{dtype} images stay {dtype}")
         _expect(
             torch.allclose(other.float(), full, atol=1e-2),
             deformation,
-            f"{dtype} pictures differ from float32 by rounding only",
+            f"{dtype} images differ from float32 by rounding only",
         )
 
 

@@ -18,8 +18,8 @@ from deformrs.errors import InputError
 from deformrs.models import SmallCNN
 from deformrs.runs import StoredRun, read_run
 from deformrs.stopping import Stopping
+from images import ramp
 from inside import inside
-from pictures import ramp
 
 ANSWERS = SmallCNN(width=4, seed=3).eval()
 RADII = ("0deg", "10deg")
@@ -38,11 +38,11 @@ def made(
     method: str | None = None,
 ) -> StoredRun:
     g = SmoothedClassifier(model, Rotation(), Uniform(scale), 10)
-    pictures = [((k + 1) / 8 * ramp()[:1], k % 2) for k in range(8)]
+    images = [((k + 1) / 8 * ramp()[:1], k % 2) for k in range(8)]
     about = {"data": {"name": "ramps"}, "model": {"precision": "float32"}}
     asked = certify_dataset(
         g,
-        pictures,
+        images,
         n=n,
         n0=n0,
         seed=seed,
@@ -52,7 +52,7 @@ def made(
         out=folder,
         about=about,  # type: ignore[arg-type]
     )
-    assert len(list(asked)) == len(pictures[::skip])
+    assert len(list(asked)) == len(images[::skip])
     return read_run(folder)
 
 
@@ -61,7 +61,7 @@ def test_rows_say_what_the_runs_hold(tmp_path: Path) -> None:
     decided = made(tmp_path / "decided", Stopping(radii=("10deg", "0deg")))
     gained = made(tmp_path / "gained", Stopping(tolerance="5deg"))
     rows = count_runs([decided, fixed, gained], RADII)
-    assert [(row.protocol, row.pictures) for row in rows] == [
+    assert [(row.protocol, row.images) for row in rows] == [
         *(("decide", 4), ("decide", 8), ("fixed", 4), ("adaptive", 4), ("adaptive", 8)),
     ]
     some, every, all_of_it, *_ = rows
@@ -98,7 +98,7 @@ def test_all_that_was_asked_is_told(tmp_path: Path) -> None:
     assert [list(row.certified) for row in rows] == [["0deg", "10deg"], ["10deg"]]
 
 
-def test_time_is_that_of_the_pictures_counted(tmp_path: Path) -> None:
+def test_time_is_that_of_the_images_counted(tmp_path: Path) -> None:
     fixed = made(tmp_path / "fixed", None, skip=2)
     decided = made(tmp_path / "decided", Stopping(radii=RADII))
     times = "".join(f"{index}\t{index}.500000\n" for index in range(8))
@@ -107,17 +107,17 @@ def test_time_is_that_of_the_pictures_counted(tmp_path: Path) -> None:
     assert (some.seconds, every.seconds) == (0 + 2 + 4 + 6 + 4 * 0.5, 28 + 8 * 0.5)
     assert every.samples_per_s == pytest.approx(every.samples / 32, abs=0.1)
     (decided.folder / "times.tsv").write_text(times[:22])
-    with pytest.raises(InputError, match="the times of .* without picture 2"):
+    with pytest.raises(InputError, match="the times of .* without image 2"):
         count_runs([decided], RADII)
 
 
-def test_pictures_are_the_same_by_pixels_and_label(tmp_path: Path) -> None:
+def test_images_are_the_same_by_pixels_and_label(tmp_path: Path) -> None:
     fixed, decided = made(tmp_path / "fixed", None), made(tmp_path / "d", Stopping(radii=RADII))
     for change in ({"pixels": "other"}, {"label": 7}):
         others = [dataclasses.replace(result, **change) for result in fixed.results[:3]]
         changed = dataclasses.replace(fixed, results=[*others, *fixed.results[3:]])
-        assert [row.pictures for row in count_runs([decided, changed], RADII)] == [5, 8, 8]
-    assert [row.pictures for row in count_runs([decided, fixed], RADII)] == [8, 8]
+        assert [row.images for row in count_runs([decided, changed], RADII)] == [5, 8, 8]
+    assert [row.images for row in count_runs([decided, fixed], RADII)] == [8, 8]
 
 
 def test_runs_that_do_not_belong_together(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_record_is_added_to(tmp_path: Path) -> None:
     record = tmp_path / "bench.json"
     inside(
         *("bench", "--only", "rows", "--network", "small_cnn", "--family", "rotation"),
-        *("--n", "20", "--pictures", "1", "--repeats", "1", "--out", str(record)),
+        *("--n", "20", "--images", "1", "--repeats", "1", "--out", str(record)),
     )
     runs = ("--count", str(tmp_path / "fixed"), "--count", str(tmp_path / "decided"))
     said, _ = inside("bench", *runs, "--radii", "0deg,10deg", "--out", str(record))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from deformrs.benchmarks.naive import NaiveLoop
-from deformrs.benchmarks.networks import CLASSES, new_network, some_pictures
+from deformrs.benchmarks.networks import CLASSES, new_network, some_images
 from deformrs.benchmarks.plan import FAMILIES
 from deformrs.randomness import Stage
 from deformrs.smoothing import SmoothedClassifier
@@ -20,7 +20,7 @@ N = 1000
 def test_counts_agree_within_sampling_error(family: str) -> None:
     """False alarms: the bound below is exceeded with probability at most 1e-6 for each class."""
     network = new_network("small_cnn:width=4", 1, 16)
-    image = some_pictures(1, 1, 16, seed=5)[0]
+    image = some_images(1, 1, 16, seed=5)[0]
     deformation, noise = FAMILIES[family]
     device = torch.device("cpu")
     naive = NaiveLoop(network.built, deformation, noise, CLASSES, device)
@@ -42,7 +42,7 @@ def test_the_network_that_is_given_stays_as_it_is() -> None:
     naive = NaiveLoop(network.built, *FAMILIES["rotation"], CLASSES, torch.device("cpu"))
     convolution = next(p for p in naive.module.parameters() if p.ndim == 4 and p.shape[1] > 1)
     assert convolution.is_contiguous()
-    naive.count(some_pictures(1, 1, 16)[0], 10)
+    naive.count(some_images(1, 1, 16)[0], 10)
     after = network.module.state_dict()
     assert all(torch.equal(value, after[key]) for key, value in before.items())
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from deformrs.benchmarks.networks import Network, new_network, some_pictures
+from deformrs.benchmarks.networks import Network, new_network, some_images
 from deformrs.benchmarks.plan import LARGE, SMALL, Case, Execution, chosen_cases, chosen_parts
 from deformrs.benchmarks.rows import bare_forward, measure_row
 from deformrs.benchmarks.timing import medians_in_turns, peak_bytes
@@ -39,7 +39,7 @@ def test_a_row_has_all_figures_and_its_ratios() -> None:
     assert row.peak_memory_bytes
     assert row.peak_memory_bytes > 10_000_000
     assert (row.device, row.model, row.family) == ("cpu", "small_cnn:width=4", "rotation")
-    assert (row.n, row.pictures, row.batch_size, row.side) == (40, 2, 32, 16)
+    assert (row.n, row.images, row.batch_size, row.side) == (40, 2, 32, 16)
 
 
 def test_a_network_that_fails_leaves_a_row_that_says_so() -> None:
@@ -54,7 +54,7 @@ def test_bare_runs_the_same_network_on_what_lies_ready() -> None:
     module = network().loaded("bfloat16", CPU).module
     assert isinstance(module, Classifier)
     seen: list[torch.Tensor] = []
-    run = bare_forward(module, some_pictures(3, 1, 16), 8, "no")
+    run = bare_forward(module, some_images(3, 1, 16), 8, "no")
     module.network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     run(2)
     first, second = seen
@@ -96,7 +96,7 @@ def test_every_size_has_the_six_families_of_the_paper(size: object) -> None:
 
 def test_cases_are_narrowed_and_changed() -> None:
     (case,) = chosen_cases(LARGE, networks=["resnet18"], families=["dct"], n=7, batch_size=3)
-    assert (case.families, case.n, case.batch_size, case.pictures) == (("dct",), 7, 3, 5)
+    assert (case.families, case.n, case.batch_size, case.images) == (("dct",), 7, 3, 5)
     assert case.naive_samples <= 10 * 7 * 5
 
 

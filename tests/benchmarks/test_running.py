@@ -27,8 +27,8 @@ SIZE = Size(
     cost_case=CASE,
     cost_n=(32, 64, 128),
     cost_sides=(8, 16),
-    cost_pictures=(1, 2, 4),
-    paths_pictures=3,
+    cost_images=(1, 2, 4),
+    paths_images=3,
     paths_n=70,
 )
 

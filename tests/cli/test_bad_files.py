@@ -47,13 +47,13 @@ def photos(network: Path) -> Path:
     return folder
 
 
-def test_a_missing_picture(photos: Path) -> None:
+def test_a_missing_image(photos: Path) -> None:
     (photos / "3.png").unlink()
     line = fails(*certify(), cwd=photos.parent)
     assert "3.png" in line
 
 
-def test_corrupt_pictures_are_all_named_before_anything_is_sampled(photos: Path) -> None:
+def test_corrupt_images_are_all_named_before_anything_is_sampled(photos: Path) -> None:
     whole = (photos / "4.png").read_bytes()
     (photos / "4.png").write_bytes(whole[: len(whole) // 2])
     (photos / "7.png").write_bytes(b"")
@@ -197,7 +197,7 @@ def test_options_that_cannot_be_read(photos: Path, arguments: list[str], message
     assert message in fails(*arguments, cwd=photos.parent, code=2)
 
 
-def test_one_grey_picture_among_colours_is_named_beforehand(tmp_path: Path) -> None:
+def test_one_grey_image_among_colours_is_named_beforehand(tmp_path: Path) -> None:
     (tmp_path / "mymodel.py").write_text(FACTORY.replace("channels=1", "channels=3"))
     (tmp_path / "photos").mkdir()
     for number in range(3):
@@ -218,15 +218,15 @@ def test_a_run_is_found_from_another_folder(photos: Path) -> None:
     elsewhere.mkdir(parents=True)
     done = deformrs("predict", "../../photos/0.png", "--run", "../../run", cwd=elsewhere)
     assert done.stdout.startswith("../../photos/0.png: ")
-    assert deformrs("report", "../../run", cwd=elsewhere).stderr == "", "the pictures are found"
+    assert deformrs("report", "../../run", cwd=elsewhere).stderr == "", "the images are found"
 
 
 def test_too_little_memory_is_one_line(photos: Path) -> None:
     (photos.parent / "mymodel.py").write_text(
         "import torch\n"
         "class Greedy(torch.nn.Module):\n"
-        "    def forward(self, pictures):\n"
-        "        return torch.empty(len(pictures), 2**50)\n"
+        "    def forward(self, images):\n"
+        "        return torch.empty(len(images), 2**50)\n"
         "def build():\n"
         "    return Greedy()\n"
     )

@@ -21,7 +21,7 @@ from deformrs.benchmarks.subject import SubjectOptions, load_subject
 from deformrs.cli import commands as verbs
 from deformrs.errors import DeformRSError
 
-ROWS = ["--only", "rows", "--network", "small_cnn", "--n", "20", "--pictures", "1"]
+ROWS = ["--only", "rows", "--network", "small_cnn", "--n", "20", "--images", "1"]
 
 
 def bench(*arguments: str | Path, cwd: Path, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -61,7 +61,7 @@ def test_samples_of_a_run(network: Path) -> None:
     assert set(fixed.certified) == {"0deg", "30deg", "10deg"}
     assert fixed.points_from_fixed is None
     for one in others:
-        assert one.pictures == 4
+        assert one.images == 4
         assert 4 * 100 < one.samples <= 4 * (one.n + 100)
         assert one.share_of_fixed == one.samples / fixed.samples
         assert one.points_from_fixed is not None

@@ -38,8 +38,8 @@ def photos(tmp_path: Path) -> Path:
             pixels = np.clip(
                 np.array(colour) + generator.integers(-20, 20, (40 + 8 * number, 48, 3)), 0, 255
             )
-            picture = Image.fromarray(pixels.astype(np.uint8))
-            picture.save(tmp_path / "photos" / name / f"{number}.jpg")
+            image = Image.fromarray(pixels.astype(np.uint8))
+            image.save(tmp_path / "photos" / name / f"{number}.jpg")
     return tmp_path / "photos"
 
 
@@ -57,12 +57,12 @@ def certified(folder: Path, *arguments: str | Path) -> list[int | None]:
 
 
 def answers(folder: Path, source: str, *, weights: Path | None = None) -> list[int]:
-    """What that model answers when it is called from Python on pictures read by hand."""
+    """What that model answers when it is called from Python on images read by hand."""
     loaded = load_model(source, weights=weights)
     found = []
     for file in sorted((folder / "photos").rglob("*.jpg")):
-        with Image.open(file) as picture:
-            pixels = torch.from_numpy(loaded.preparation.prepare(picture))
+        with Image.open(file) as image:
+            pixels = torch.from_numpy(loaded.preparation.prepare(image))
         with torch.inference_mode():
             found.append(int(loaded.module(pixels[None]).argmax()))
     return found
@@ -113,7 +113,7 @@ def test_a_factory_with_weights_of_either_kind(photos: Path) -> None:
         (folder / "run" / "config.json").unlink()
 
 
-def test_options_shape_the_pictures_and_are_written_down(photos: Path) -> None:
+def test_options_shape_the_images_and_are_written_down(photos: Path) -> None:
     folder = photos.parent
     (folder / "mymodel.py").write_text(FACTORY)
     certified(
@@ -162,10 +162,10 @@ def answers_onnx(photos: Path, weight: np.ndarray) -> list[int]:
     """The same by hand: mean colour of the centre, times a matrix."""
     found = []
     for file in sorted(photos.rglob("*.jpg")):
-        with Image.open(file) as picture:
-            scale = 24 / min(picture.size)
-            small = picture.resize(
-                (int(picture.width * scale), int(picture.height * scale)),
+        with Image.open(file) as image:
+            scale = 24 / min(image.size)
+            small = image.resize(
+                (int(image.width * scale), int(image.height * scale)),
                 Image.Resampling.BILINEAR,
             )
         left, top = round((small.width - 24) / 2), round((small.height - 24) / 2)

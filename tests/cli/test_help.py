@@ -34,7 +34,7 @@ def examples(verb: str) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a first, short quickstart has been, with a picture of one's own."""
+    """Where a first, short quickstart has been, with an image of one's own."""
     folder = tmp_path_factory.mktemp("place")
     small = ("--digits", "12", "--epochs", "2", "--n", "300")
     deformrs("quickstart", *small, cwd=folder)

@@ -32,7 +32,7 @@ def test_train_then_certify_with_no_further_options(data: Path, tmp_path: Path) 
     trained = deformrs(
         "train", "--data", data, *PLAIN, "--epochs", "12", "--out", out, cwd=tmp_path
     )
-    assert "40 pictures held on cpu" in trained.stdout
+    assert "40 images held on cpu" in trained.stdout
     assert f"next: deformrs certify --model {out}" in trained.stdout
     assert "right under noise" in trained.stdout
     assert trained.stderr == ""
@@ -92,7 +92,7 @@ def test_every_recipe_and_option(data: Path, tmp_path: Path, options: list[str])
     run_inside("train", "--data", data, *QUICK, "--out", tmp_path / "usual")
     changed = weights(tmp_path / "other"), weights(tmp_path / "usual")
     same_weights = changed[0].shape == changed[1].shape and torch.equal(*changed)
-    # The usual recipe is the fast one, and streaming only changes where pictures come from.
+    # The usual recipe is the fast one, and streaming only changes where images come from.
     assert same_weights == (options[-1] == "fast" or options[0] == "--hold")
     run_inside("certify", "--model", tmp_path / "other", "--n", "20", "--max", "2")
     assert len(load_run(tmp_path / "other")) == 2
@@ -176,7 +176,7 @@ def test_a_network_of_ones_own(data: Path, tmp_path: Path) -> None:
     assert config["data"]["split"] == "test"  # type: ignore[index,call-overload]
 
 
-def test_noise_in_pixels_is_that_of_the_picture_which_is_certified(
+def test_noise_in_pixels_is_that_of_the_image_which_is_certified(
     data: Path, tmp_path: Path
 ) -> None:
     """Of a frame of 24 pixels 12 are cut out: one of them is a sixth of half a side."""
@@ -193,7 +193,7 @@ def test_noise_in_pixels_is_that_of_the_picture_which_is_certified(
     assert certified["data"]["preparation"]["crop"] == [12, 12]
 
 
-def test_held_out_pictures_are_others_and_choose_the_best(data: Path, tmp_path: Path) -> None:
+def test_held_out_images_are_others_and_choose_the_best(data: Path, tmp_path: Path) -> None:
     """Those held out are mirrored, so that a network that learns is wrong on them."""
     paths = sorted((data / "train").rglob("*.png"))
     labels = [int(path.parent.name == "right") for path in paths]
@@ -232,5 +232,5 @@ def test_a_network_keeps_the_order_of_its_classes(data: Path, tmp_path: Path) ->
 
 def test_a_small_data_set_gets_small_batches(data: Path, tmp_path: Path) -> None:
     printed = run_inside("train", "--data", data, *PLAIN, "--epochs", "1", "--out", tmp_path / "a")
-    assert "of 1 steps with 32 pictures, learning rate 0.1;" in printed
+    assert "of 1 steps with 32 images, learning rate 0.1;" in printed
     assert "2 classes: left, right" in printed

@@ -29,7 +29,7 @@ def test_a_loss_that_diverges_stops_with_a_clear_message(data: Path, tmp_path: P
     assert not (tmp_path / "run" / "model.json").exists()
 
 
-def test_bad_pictures_are_named(data: Path, tmp_path: Path) -> None:
+def test_bad_images_are_named(data: Path, tmp_path: Path) -> None:
     def training_on(change: str) -> None:
         folder = tmp_path / change
         shutil.copytree(data, folder)
@@ -53,12 +53,12 @@ def test_bad_pictures_are_named(data: Path, tmp_path: Path) -> None:
         run_inside("train", "--data", folder / "train", *QUICK, "--out", folder / "run")
 
     for change, message in {
-        "none": "without a picture",
+        "none": "without an image",
         "one class": "of one class",
         "sizes": r"left/9\.png.*17.*--resize",
         "colour": r"left/9\.png.*channel.*--channels",
-        "damaged": r"left/9\.png.*whole picture",
-        "labels": "without labels for its 40 pictures",
+        "damaged": r"left/9\.png.*whole image",
+        "labels": "without labels for its 40 images",
     }.items():
         with pytest.raises(InputError, match=message):
             training_on(change)

@@ -12,7 +12,7 @@ from PIL import Image
 
 from commands import deformrs, fails
 from deformrs import Region, SmoothedClassifier, Uniform, load_model
-from deformrs.data import load_data, load_picture
+from deformrs.data import load_data, load_image
 from deformrs.data.preparation import Preparation
 from deformrs.deformations import Rotation
 from deformrs.models import SmallCNN, save_model
@@ -61,7 +61,7 @@ def test_report_writes_page_figures_and_tables(place: Path) -> None:
     page = (place / "page" / "report.html").read_text()
     assert "<h1>Ours</h1>" in page
     assert "A &lt;b&gt; note." in page
-    assert "data:image/png;base64," in page, "the least robust pictures are shown"
+    assert "data:image/png;base64," in page, "the least robust images are shown"
     kinds = {path.suffix for path in (place / "page").rglob("*") if path.is_file()}
     assert kinds == {".html", ".md", ".csv", ".tex", ".png", ".svg"}
 
@@ -88,7 +88,7 @@ def test_report_at_another_alpha_needs_no_samples(place: Path) -> None:
     assert "must lie in (0, 1)" in fails("report", "turn30", "--alpha", "2", cwd=place)
 
 
-def test_report_says_when_pictures_are_gone(tmp_path: Path, network: Path) -> None:
+def test_report_says_when_images_are_gone(tmp_path: Path, network: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (3, 28, 28), dtype=np.uint8)
     np.savez(tmp_path / "some.npz", images=images, labels=[0, 1, 2])
     deformrs(
@@ -101,8 +101,8 @@ def test_report_says_when_pictures_are_gone(tmp_path: Path, network: Path) -> No
     assert "changed since it was certified" in changed
     (tmp_path / "some.npz").unlink()
     gone = deformrs("report", "run", cwd=tmp_path).stderr
-    assert re.search(r"note: the pictures of run are not shown: .*some\.npz", gone)
-    assert deformrs("report", "run", "--no-pictures", cwd=tmp_path).stderr == ""
+    assert re.search(r"note: the images of run are not shown: .*some\.npz", gone)
+    assert deformrs("report", "run", "--no-images", cwd=tmp_path).stderr == ""
 
 
 def test_report_of_nothing(place: Path) -> None:
@@ -127,9 +127,9 @@ def test_gallery_of_a_run(place: Path) -> None:
     [
         ([], "name a file, --run or --data"),
         (["--run", "turn30", "--out", "gallery.txt"], ".txt"),
-        (["--run", "turn30", "--pictures", "5000"], "must lie in [0, 999]"),
+        (["--run", "turn30", "--images", "5000"], "must lie in [0, 999]"),
         (["--data", "digits"], "is needed for certified samples"),
-        (["--kind", "fields", "--data", "digits", "--pictures", "1,2"], "must be one for fields"),
+        (["--kind", "fields", "--data", "digits", "--images", "1,2"], "must be one for fields"),
         (["--run", "nowhere"], "must hold a config.json"),
         (["--run", "turn30", "--weights", "net.pth"], "must be the run's"),
     ],
@@ -145,7 +145,7 @@ def test_predict_in_plain_words(place: Path) -> None:
     loaded = load_model(str(place / "net"), precision="auto")
     g = SmoothedClassifier(loaded.module, Rotation(), Uniform(np.pi), 10)
     certificate = g.certify(
-        __import__("torch").from_numpy(load_picture(place / "digit.png", loaded.preparation)),
+        __import__("torch").from_numpy(load_image(place / "digit.png", loaded.preparation)),
         n=200,
         n0=30,
     )
@@ -170,7 +170,7 @@ def test_predict_for_programs_and_regions(place: Path) -> None:
 
 
 def test_predict_goes_on_after_a_file_it_cannot_read(place: Path) -> None:
-    (place / "broken.png").write_bytes(b"no picture")
+    (place / "broken.png").write_bytes(b"no image")
     done = deformrs(
         *("predict", "broken.png", "digit.png", "--run", "turn30", *SAMPLES), cwd=place, code=1
     )

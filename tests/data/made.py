@@ -1,4 +1,4 @@
-"""Small picture files and folders for the tests of data, and where the large ones are."""
+"""Small image files and folders for the tests of data, and where the large ones are."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from PIL import Image
 
 
 def pixels(seed: int = 0, size: tuple[int, int] = (6, 8)) -> NDArray[np.uint8]:
-    """A picture [h, w, 3] of noise."""
+    """An image [h, w, 3] of noise."""
     return np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)
 
 
-def write_picture(path: Path, seed: int = 0, size: tuple[int, int] = (6, 8)) -> Path:
+def write_image(path: Path, seed: int = 0, size: tuple[int, int] = (6, 8)) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels(seed, size)).save(path)
     return path
 
 
 def class_folders(folder: Path, counts: Mapping[str, int]) -> Path:
-    """One folder a class with that many pictures, 0.png, 1.png, ..."""
+    """One folder a class with that many images, 0.png, 1.png, ..."""
     for name, count in counts.items():
         (folder / name).mkdir(parents=True)
         for number in range(count):
-            write_picture(folder / name / f"{number}.png", number)
+            write_image(folder / name / f"{number}.png", number)
     return folder
 
 
 def listed_folder(folder: Path, text: str, files: tuple[str, ...] = ("a.png", "b.png")) -> Path:
-    """A folder with those pictures and that labels.csv."""
+    """A folder with those images and that labels.csv."""
     for number, name in enumerate(files):
-        write_picture(folder / name, number)
+        write_image(folder / name, number)
     (folder / "labels.csv").write_text(text)
     return folder
 

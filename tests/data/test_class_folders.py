@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made import class_folders, pixels, write_picture
+from made import class_folders, pixels, write_image
 
-from deformrs.data import PictureSet, load_data
+from deformrs.data import ImageSet, load_data
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 
@@ -18,47 +18,47 @@ AS_STORED = Preparation()
 
 def load(
     folder: Path, class_names: tuple[str, ...] | None = None, num_classes: int | None = None
-) -> PictureSet:
+) -> ImageSet:
     return load_data(str(folder), AS_STORED, class_names=class_names, num_classes=num_classes)
 
 
-def label_of(pictures: PictureSet) -> dict[str, int]:
+def label_of(images: ImageSet) -> dict[str, int]:
     """The label of each class folder."""
-    sources = (pictures.source(index) for index in range(len(pictures)))
-    return {name.split("/")[0]: label for name, label in zip(sources, pictures.labels, strict=True)}
+    sources = (images.source(index) for index in range(len(images)))
+    return {name.split("/")[0]: label for name, label in zip(sources, images.labels, strict=True)}
 
 
 def test_sorted_order_and_what_the_set_says_of_itself(tmp_path: Path) -> None:
     folder = class_folders(tmp_path / "pets", {"dog": 2, "cat": 1, "b-cat": 1})
-    pictures = load(folder, num_classes=3)
-    assert pictures.name == "pets"
-    assert pictures.class_names == ("b-cat", "cat", "dog")
-    assert pictures.labels == (0, 1, 2, 2)
-    sources = [pictures.source(i) for i in range(4)]
+    images = load(folder, num_classes=3)
+    assert images.name == "pets"
+    assert images.class_names == ("b-cat", "cat", "dog")
+    assert images.labels == (0, 1, 2, 2)
+    sources = [images.source(i) for i in range(4)]
     assert sources == ["b-cat/0.png", "cat/0.png", "dog/0.png", "dog/1.png"]
-    assert pictures.about["labels"] == "the class folders in sorted order"
-    assert pictures.about["pictures"] == len(pictures) == 4
-    assert pictures.about["split"] is None
-    assert pictures.about["source"] == str(folder)
-    assert pictures.about["preparation"] == AS_STORED.to_config()
-    image, label = pictures[3]
+    assert images.about["labels"] == "the class folders in sorted order"
+    assert images.about["pictures"] == len(images) == 4
+    assert images.about["split"] is None
+    assert images.about["source"] == str(folder)
+    assert images.about["preparation"] == AS_STORED.to_config()
+    image, label = images[3]
     assert label == 2
     assert image.dtype == np.float32
     assert np.array_equal(image, pixels(1).transpose(2, 0, 1).astype(np.float32) / 255)
-    assert [label for _, label in pictures] == [0, 1, 2, 2]
-    with pytest.raises(IndexError, match="no picture 4"):
-        pictures[4]
+    assert [label for _, label in images] == [0, 1, 2, 2]
+    with pytest.raises(IndexError, match="no image 4"):
+        images[4]
 
 
 def test_wordnet_ids_have_imagenets_numbers(tmp_path: Path) -> None:
     # Numbers 1, 207 and 999 of the usual order: goldfish, golden retriever, toilet tissue.
     wnids = {"n15075141": 1, "n01443537": 1, "n02099601": 2}
-    pictures = load(class_folders(tmp_path, wnids), num_classes=1000)
-    assert label_of(pictures) == {"n01443537": 1, "n02099601": 207, "n15075141": 999}
-    assert pictures.name == "imagenet"
-    assert pictures.class_names is not None
-    assert pictures.class_names[207] == "golden retriever"
-    assert pictures.about["labels"] == "WordNet ids in ImageNet's order"
+    images = load(class_folders(tmp_path, wnids), num_classes=1000)
+    assert label_of(images) == {"n01443537": 1, "n02099601": 207, "n15075141": 999}
+    assert images.name == "imagenet"
+    assert images.class_names is not None
+    assert images.class_names[207] == "golden retriever"
+    assert images.about["labels"] == "WordNet ids in ImageNet's order"
 
 
 def test_wordnet_ids_are_not_forced_on_a_model_of_other_classes(tmp_path: Path) -> None:
@@ -80,10 +80,10 @@ def test_one_wrong_wordnet_id_does_not_change_the_rule_for_all(tmp_path: Path) -
 
 def test_the_models_names_come_first(tmp_path: Path) -> None:
     folder = class_folders(tmp_path, {"polar-Bear": 1, "BLACK_cat": 1})
-    pictures = load(folder, class_names=("Zebra", "Black cat", "polar bear"))
-    assert label_of(pictures) == {"BLACK_cat": 1, "polar-Bear": 2}
-    assert pictures.about["labels"] == "the model's class names"
-    assert pictures.class_names == ("Zebra", "Black cat", "polar bear")
+    images = load(folder, class_names=("Zebra", "Black cat", "polar bear"))
+    assert label_of(images) == {"BLACK_cat": 1, "polar-Bear": 2}
+    assert images.about["labels"] == "the model's class names"
+    assert images.class_names == ("Zebra", "Black cat", "polar bear")
 
 
 def test_a_name_that_is_nearly_the_models_is_refused(tmp_path: Path) -> None:
@@ -102,10 +102,10 @@ def test_a_name_of_two_classes_is_refused_but_its_exact_spelling_decides(tmp_pat
 
 def test_whole_numbers_are_labels(tmp_path: Path) -> None:
     folder = class_folders(tmp_path, {"10": 1, "2": 1, "007": 1})
-    pictures = load(folder, num_classes=20)
-    assert label_of(pictures) == {"10": 10, "2": 2, "007": 7}
-    assert pictures.about["labels"] == "whole numbers"
-    assert pictures.class_names is None
+    images = load(folder, num_classes=20)
+    assert label_of(images) == {"10": 10, "2": 2, "007": 7}
+    assert images.about["labels"] == "integers"
+    assert images.class_names is None
     with pytest.raises(InputError, match="the label of .*10/0.png is 10; .*0 to 9"):
         load(folder, num_classes=10)
     (folder / "2").rename(folder / "-2")
@@ -124,7 +124,7 @@ def test_folders_that_do_not_fit_the_model_are_not_guessed(tmp_path: Path) -> No
     folder = class_folders(tmp_path, {"a": 1, "b": 1, "c": 1})
     with pytest.raises(InputError, match="folders is 3; .* 5, .*WordNet id.*number.*labels.csv"):
         load(folder, num_classes=5)
-    (folder / "d").mkdir()  # a class without pictures is a class all the same
+    (folder / "d").mkdir()  # a class without images is a class all the same
     assert load(folder, num_classes=4).class_names == ("a", "b", "c", "d")
     with pytest.raises(InputError, match="folders is 4"):
         load(folder, num_classes=3)
@@ -132,14 +132,14 @@ def test_folders_that_do_not_fit_the_model_are_not_guessed(tmp_path: Path) -> No
 
 def test_folders_below_other_files_and_hidden_ones(tmp_path: Path) -> None:
     folder = class_folders(tmp_path, {"a": 1, "b": 1})
-    write_picture(folder / "a" / "deep" / "er" / "x.JPG")
-    write_picture(folder / "a" / ".thumbs" / "x.png")
-    write_picture(folder / ".git" / "x.png")
+    write_image(folder / "a" / "deep" / "er" / "x.JPG")
+    write_image(folder / "a" / ".thumbs" / "x.png")
+    write_image(folder / ".git" / "x.png")
     (folder / "a" / "._0.png").write_bytes(b"left behind by a Mac")
     (folder / "b" / "notes.txt").write_text("none")
     (folder / "readme.txt").write_text("none")
-    pictures = load(folder)
-    assert [pictures.source(i) for i in range(len(pictures))] == [
+    images = load(folder)
+    assert [images.source(i) for i in range(len(images))] == [
         "a/0.png",
         "a/deep/er/x.JPG",
         "b/0.png",
@@ -165,20 +165,20 @@ def test_split_folders(tmp_path: Path) -> None:
 
 
 def test_folders_without_labels(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="without pictures and class folders"):
+    with pytest.raises(InputError, match="without images and class folders"):
         load(tmp_path)
     (tmp_path / "cat").mkdir()
-    with pytest.raises(InputError, match="without a picture"):
+    with pytest.raises(InputError, match="without an image"):
         load(tmp_path)
-    write_picture(tmp_path / "cat" / "x.png")
-    write_picture(tmp_path / "lost.png")
+    write_image(tmp_path / "cat" / "x.png")
+    write_image(tmp_path / "lost.png")
     with pytest.raises(InputError, match="lost.png is beside the class folders"):
         load(tmp_path)
-    write_picture(tmp_path / "flat" / "x.png")
-    with pytest.raises(InputError, match="without labels for its 1 picture; .*labels.csv"):
+    write_image(tmp_path / "flat" / "x.png")
+    with pytest.raises(InputError, match="without labels for its 1 image; .*labels.csv"):
         load(tmp_path / "flat")
-    write_picture(tmp_path / "official" / "ILSVRC2012_val_00000001.JPEG")
-    with pytest.raises(InputError, match="ImageNet's validation pictures.*n01440764.*labels.csv"):
+    write_image(tmp_path / "official" / "ILSVRC2012_val_00000001.JPEG")
+    with pytest.raises(InputError, match="ImageNet's validation images.*n01440764.*labels.csv"):
         load(tmp_path / "official")
 
 
@@ -212,10 +212,10 @@ def test_a_folder_may_be_called_like_a_published_set_but_is_not_taken_for_it(
 def test_names_that_do_not_print_are_shown_on_one_line(tmp_path: Path) -> None:
     folder = class_folders(tmp_path, {"a": 0, "b": 1})
     (folder / "a" / "x\ny\udcff.png").write_bytes(b"")
-    pictures = load(folder)
-    assert pictures.source(0) == "a/x\\ny\\udcff.png"
+    images = load(folder)
+    assert images.source(0) == "a/x\\ny\\udcff.png"
     with pytest.raises(InputError) as refusal:
-        pictures[0]
+        images[0]
     assert "\n" not in str(refusal.value)
     str(refusal.value).encode()
 
@@ -224,7 +224,7 @@ def test_many_files_are_listed_without_being_opened(tmp_path: Path) -> None:
     for number in range(10):
         (tmp_path / f"{number}").mkdir()
         for other in range(1000):
-            (tmp_path / f"{number}" / f"{other}.png").touch()  # no picture: none is decoded
+            (tmp_path / f"{number}" / f"{other}.png").touch()  # no image: none is decoded
     start = time.process_time()
     assert len(load(tmp_path, num_classes=10)) == 10_000
     assert time.process_time() - start < 1  # so ImageNet's fifty thousand take a few seconds

@@ -10,18 +10,18 @@ import pytest
 from made import class_folders, listed_folder
 
 from deformrs.config import ConfigValue
-from deformrs.data import HeldOut, PictureSet, load_data
+from deformrs.data import HeldOut, ImageSet, load_data
 from deformrs.data.base import split
 from deformrs.data.preparation import Preparation, digest_of_pixels
 from deformrs.errors import InputError
 
 
-def digests(pictures: PictureSet) -> list[str]:
-    return [digest_of_pixels(pixels) for pixels, _ in pictures]
+def digests(images: ImageSet) -> list[str]:
+    return [digest_of_pixels(pixels) for pixels, _ in images]
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
-def test_guarantee_held_out_pictures_are_those_that_training_does_not_see(
+def test_guarantee_held_out_images_are_those_that_training_does_not_see(
     tmp_path: Path, share: float
 ) -> None:
     whole = load_data(class_folders(tmp_path / "some", {"cat": 9, "dog": 11}), split="train")
@@ -29,7 +29,7 @@ def test_guarantee_held_out_pictures_are_those_that_training_does_not_see(
     seen, unseen = split(whole.labels, share, 3)
     assert part.places == tuple(unseen)
     assert len(part) == len(unseen) == round(20 * share)
-    # Pictures of one number are alike in both classes: what they are called tells them apart.
+    # Images of one number are alike in both classes: what they are called tells them apart.
     trained = {whole.source(int(place)) for place in seen}
     held = [part.source(index) for index in range(len(part))]
     assert trained.isdisjoint(held)
@@ -49,7 +49,7 @@ def test_what_a_run_says_of_it(tmp_path: Path) -> None:
     assert HeldOut.from_about(part.about) == held_out
     assert HeldOut.from_about(whole.about) is None
     assert part[0][0].shape == (1, 6, 8)
-    with pytest.raises(IndexError, match="has no picture 3"):
+    with pytest.raises(IndexError, match="has no image 3"):
         _ = part[3]
     known = {str(part.about["sha256"]), str(whole.about["sha256"])}
     for other in (HeldOut(0.25, 2), HeldOut(0.4, 1)):
@@ -87,9 +87,9 @@ def test_what_cannot_be(tmp_path: Path) -> None:
             HeldOut(share, 0)
     with pytest.raises(InputError, match="seed"):
         HeldOut(0.1, -1)
-    with pytest.raises(InputError, match="must hold out at least one of 2 pictures"):
+    with pytest.raises(InputError, match="must hold out at least one of 2 images"):
         load_data(tmp_path / "one.npz", split="held-out", held_out=HeldOut(0.5, 0))
-    with pytest.raises(InputError, match="is known only of a training that held pictures out"):
+    with pytest.raises(InputError, match="is known only of a training that held images out"):
         load_data("digits", split="held-out")
     with pytest.raises(InputError, match="must be 'held-out' where held_out is given"):
         load_data("digits", split="train", held_out=HeldOut(0.5, 0))

@@ -8,33 +8,33 @@ import numpy as np
 import pytest
 from made import listed_folder, pixels, shared
 
-from deformrs.data import PictureSet, load_data
+from deformrs.data import ImageSet, load_data
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 
 
 def load(
     folder: Path, class_names: tuple[str, ...] | None = None, num_classes: int | None = None
-) -> PictureSet:
+) -> ImageSet:
     return load_data(str(folder), Preparation(), class_names=class_names, num_classes=num_classes)
 
 
 def test_numbers_in_the_order_of_the_list(tmp_path: Path) -> None:
     folder = listed_folder(tmp_path / "mine", "file,label\nb.png,3\n\na.png,0\n")
-    pictures = load(folder, num_classes=4)
-    assert pictures.labels == (3, 0)
-    assert [pictures.source(i) for i in (0, 1)] == ["b.png", "a.png"]
-    assert np.array_equal(pictures[0][0] * 255, pixels(1).transpose(2, 0, 1))
-    assert pictures.about["labels"] == "labels.csv: whole numbers"
-    assert pictures.name == "mine"
-    assert pictures.class_names is None
+    images = load(folder, num_classes=4)
+    assert images.labels == (3, 0)
+    assert [images.source(i) for i in (0, 1)] == ["b.png", "a.png"]
+    assert np.array_equal(images[0][0] * 255, pixels(1).transpose(2, 0, 1))
+    assert images.about["labels"] == "labels.csv: integers"
+    assert images.name == "mine"
+    assert images.class_names is None
 
 
 def test_what_spreadsheets_write(tmp_path: Path) -> None:
     text = '\ufefffile, label\r\n"a, b.png", 1\r\nsub/c.png, 0\r\n'
-    pictures = load(listed_folder(tmp_path, text, ("a, b.png", "sub/c.png")))
-    assert pictures.labels == (1, 0)
-    assert pictures.source(1) == "sub/c.png"
+    images = load(listed_folder(tmp_path, text, ("a, b.png", "sub/c.png")))
+    assert images.labels == (1, 0)
+    assert images.source(1) == "sub/c.png"
 
 
 def test_names_of_classes(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_names_of_classes(tmp_path: Path) -> None:
         load(folder, num_classes=2)
     listed_folder(tmp_path, "file,label\na.png,n02099601\nb.png,n01440764\n")
     assert load(folder).labels == (207, 0)
-    assert load(folder).name != "imagenet"  # the classes are ImageNet's, the pictures need not be
+    assert load(folder).name != "imagenet"  # the classes are ImageNet's, the images need not be
 
 
 def test_words_of_ones_own_are_classes_to_train(tmp_path: Path) -> None:
@@ -134,12 +134,12 @@ def test_a_list_that_is_no_text(tmp_path: Path) -> None:
 def test_the_photographs_of_imagenet() -> None:
     folder = shared("imagenet-val-1300")
     preparation = Preparation(resize=256, crop=(224, 224), channels=3)
-    pictures = load_data(str(folder), preparation, num_classes=1000)
-    assert (pictures.name, len(pictures)) == ("imagenet", 1300)
-    assert len(set(pictures.labels)) == 725
-    assert pictures.class_names is not None
-    assert pictures.class_names[pictures.labels[0]] == "canoe"  # 472, the first line of the list
+    images = load_data(str(folder), preparation, num_classes=1000)
+    assert (images.name, len(images)) == ("imagenet", 1300)
+    assert len(set(images.labels)) == 725
+    assert images.class_names is not None
+    assert images.class_names[images.labels[0]] == "canoe"  # 472, the first line of the list
     for index in range(0, 1300, 100):
-        image, _ = pictures[index]
+        image, _ = images[index]
         assert image.shape == (3, 224, 224)
         assert 0 <= image.min() < image.max() <= 1

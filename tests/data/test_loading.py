@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from made import class_folders, write_picture
+from made import class_folders, write_image
 
 from deformrs.data import load_data
 from deformrs.data.imagenet import class_names, wnids
@@ -50,7 +50,7 @@ def test_files_that_are_no_set(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("file,label\n")
     (tmp_path / "a.txt").touch()
     for path, remedy in {
-        write_picture(tmp_path / "a.png"): "use deformrs predict",
+        write_image(tmp_path / "a.png"): "use deformrs predict",
         tmp_path / "labels.csv": "give the folder it lies in",
         tmp_path / "a.txt": "numpy.savez",
     }.items():

@@ -1,4 +1,4 @@
-"""Pictures in .npz files."""
+"""Images in .npz files."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def test_layouts(
     expected: NDArray[np.float32],
 ) -> None:
     np.savez(tmp_path / "mine.npz", **{keys[0]: images, keys[1]: LABELS})  # type: ignore[arg-type]
-    pictures = load_data(str(tmp_path / "mine.npz"), AS_STORED, num_classes=3)
-    assert pictures.labels == (2, 0, 1, 1)
-    assert all(type(label) is int for label in pictures.labels)
-    assert pictures.name == "mine.npz"
-    assert pictures.about["split"] == ("test" if keys[0] == "x_test" else None)
-    assert pictures.source(1).startswith("mine.npz")
-    for index, picture in enumerate(expected):
-        assert np.allclose(pictures[index][0], picture, rtol=0, atol=1e-7)
-        assert pictures[index][0].dtype == np.float32
+    batch = load_data(str(tmp_path / "mine.npz"), AS_STORED, num_classes=3)
+    assert batch.labels == (2, 0, 1, 1)
+    assert all(type(label) is int for label in batch.labels)
+    assert batch.name == "mine.npz"
+    assert batch.about["split"] == ("test" if keys[0] == "x_test" else None)
+    assert batch.source(1).startswith("mine.npz")
+    for index, image in enumerate(expected):
+        assert np.allclose(batch[index][0], image, rtol=0, atol=1e-7)
+        assert batch[index][0].dtype == np.float32
 
 
 def test_the_split_chooses_the_arrays(tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ def test_whole_labels_stored_as_floats(tmp_path: Path) -> None:
         ({"images": np.full((4, 3, 3), np.nan), "labels": LABELS}, r"nan; it must lie in \[0, 1"),
         ({"images": BYTES, "labels": LABELS[:3]}, "'labels' in a.npz is of 3; .* which are 4"),
         ({"images": BYTES[:0], "labels": LABELS[:0]}, "at least one"),
-        ({"images": BYTES, "labels": np.eye(4)}, "one whole number a picture: .*argmax"),
-        ({"images": BYTES, "labels": np.array(list("abcd"))}, "one whole number a picture"),
-        ({"images": BYTES, "labels": LABELS + 0.5}, "label of a.npz 0 is 2.5; .*whole number"),
+        ({"images": BYTES, "labels": np.eye(4)}, "one integer an image: .*argmax"),
+        ({"images": BYTES, "labels": np.array(list("abcd"))}, "one integer an image"),
+        ({"images": BYTES, "labels": LABELS + 0.5}, "label of a.npz 0 is 2.5; .*integer"),
         ({"images": BYTES, "labels": np.array([0, 1, np.nan, 0])}, "a.npz 2 is nan"),
         ({"images": BYTES, "labels": LABELS - 1}, "label of a.npz 1 is -1; .*0 to 2"),
         ({"images": BYTES, "labels": LABELS + 1}, "label of a.npz 0 is 3; .*0 to 2"),

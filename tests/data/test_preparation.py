@@ -1,4 +1,4 @@
-"""The preparation of pictures, against what resizing and cutting mean, written out once more."""
+"""The preparation of images, against what resizing and cutting mean, written out once more."""
 
 from __future__ import annotations
 
@@ -70,23 +70,23 @@ def resampling(old: int, new: int, interpolation: str) -> Floats:
     return matrix
 
 
-def resized(picture: Floats, size: tuple[int, int], interpolation: str) -> Floats:
-    rows = resampling(picture.shape[1], size[0], interpolation)
-    columns = resampling(picture.shape[2], size[1], interpolation)
-    found: Floats = np.einsum("ih,chw,jw->cij", rows, picture, columns)
+def resized(image: Floats, size: tuple[int, int], interpolation: str) -> Floats:
+    rows = resampling(image.shape[1], size[0], interpolation)
+    columns = resampling(image.shape[2], size[1], interpolation)
+    found: Floats = np.einsum("ih,chw,jw->cij", rows, image, columns)
     return found
 
 
 @pytest.mark.parametrize("interpolation", get_args(Interpolation))
 @pytest.mark.parametrize("size", [(9, 20), (31, 17), (45, 64)])
 def test_resizing_is_what_it_says(interpolation: Interpolation, size: tuple[int, int]) -> None:
-    picture = 64 + noise(31, 40) // 2  # so that no kernel leaves the range
-    expected = resized(layered(picture), size, interpolation)
+    image = 64 + noise(31, 40) // 2  # so that no kernel leaves the range
+    expected = resized(layered(image), size, interpolation)
     preparation = Preparation(resize=size, interpolation=interpolation)
-    found = preparation.prepare(Image.fromarray(picture))
+    found = preparation.prepare(Image.fromarray(image))
     assert found.dtype == np.float32
     assert np.abs(found - expected).max() < 1.6 / 255  # rounded to 8 bits along each axis
-    exact = preparation.prepare_pixels(layered(picture).astype(np.float32))
+    exact = preparation.prepare_pixels(layered(image).astype(np.float32))
     assert np.abs(exact - expected).max() < 1e-5
 
 
@@ -115,23 +115,23 @@ def test_the_longer_side_is_rounded_down(
 )
 def test_the_centre_begins_at_the_half_rounded_to_even(side: int, crop: int, first: int) -> None:
     # As torchvision's CenterCrop: half of 7 is 3.5, so 4; half of 9 is 4.5, so 4.
-    picture = noise(side, side + 2)
-    found = Preparation(crop=(crop, side + 2)).prepare(Image.fromarray(picture))
-    assert np.allclose(found, layered(picture)[:, first : first + crop])
+    image = noise(side, side + 2)
+    found = Preparation(crop=(crop, side + 2)).prepare(Image.fromarray(image))
+    assert np.allclose(found, layered(image)[:, first : first + crop])
     turned = Preparation(crop=(side + 2, crop)).prepare_pixels(
-        layered(picture).transpose(0, 2, 1).astype(np.float32)
+        layered(image).transpose(0, 2, 1).astype(np.float32)
     )
-    assert np.allclose(turned, layered(picture).transpose(0, 2, 1)[:, :, first : first + crop])
+    assert np.allclose(turned, layered(image).transpose(0, 2, 1)[:, :, first : first + crop])
 
 
 def test_resized_then_cut() -> None:
-    picture = noise(30, 45)
-    found = Preparation(resize=20, crop=(16, 16)).prepare(Image.fromarray(picture))
-    whole = resized(layered(picture), (20, 30), "bilinear")
+    image = noise(30, 45)
+    found = Preparation(resize=20, crop=(16, 16)).prepare(Image.fromarray(image))
+    whole = resized(layered(image), (20, 30), "bilinear")
     assert np.abs(found - whole[:, 2:18, 7:23]).max() < 1.6 / 255
 
 
-def test_a_centre_larger_than_the_picture_is_refused() -> None:
+def test_a_centre_larger_than_the_image_is_refused() -> None:
     with pytest.raises(InputError, match="20 x 30 px after resizing.*24 x 24"):
         Preparation(resize=20, crop=(24, 24)).prepare(Image.fromarray(noise(30, 45)))
 

@@ -1,4 +1,4 @@
-"""Pictures of every orientation, depth and colour, prepared."""
+"""Images of every orientation, depth and colour, prepared."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def layered(array: NDArray[np.uint8]) -> Pixels:
     return array.transpose(2, 0, 1).astype(np.float32) / np.float32(255)
 
 
-# How a picture that was stored is to be seen, for each value of EXIF's orientation.
+# How an image that was stored is to be seen, for each value of EXIF's orientation.
 SEEN: dict[int, Callable[[NDArray[np.uint8]], NDArray[np.uint8]]] = {
     1: lambda a: a,
     2: lambda a: a[:, ::-1],
@@ -39,13 +39,13 @@ SEEN: dict[int, Callable[[NDArray[np.uint8]], NDArray[np.uint8]]] = {
 
 @pytest.mark.parametrize("orientation", SEEN)
 @pytest.mark.parametrize("kind", ["PNG", "TIFF"])
-def test_pictures_are_turned_as_the_camera_was_held(orientation: int, kind: str) -> None:
-    picture, file = noise(5, 8), io.BytesIO()
+def test_images_are_turned_as_the_camera_was_held(orientation: int, kind: str) -> None:
+    image, file = noise(5, 8), io.BytesIO()
     exif = Image.Exif()
     exif[0x0112] = orientation
-    Image.fromarray(picture).save(file, kind, exif=exif)
+    Image.fromarray(image).save(file, kind, exif=exif)
     found = Preparation().prepare(Image.open(file))
-    assert np.array_equal(found, layered(SEEN[orientation](picture)))
+    assert np.array_equal(found, layered(SEEN[orientation](image)))
 
 
 @pytest.mark.parametrize("suffix", ["png", "tiff"])
@@ -75,11 +75,11 @@ def test_values_without_a_known_white_are_refused(
 
 
 def test_grey_and_colour() -> None:
-    picture = noise(6, 7)
-    grey = Preparation(channels=1).prepare(Image.fromarray(picture))
-    by_hand = 0.299 * picture[..., 0] + 0.587 * picture[..., 1] + 0.114 * picture[..., 2]
+    image = noise(6, 7)
+    grey = Preparation(channels=1).prepare(Image.fromarray(image))
+    by_hand = 0.299 * image[..., 0] + 0.587 * image[..., 1] + 0.114 * image[..., 2]
     assert np.abs(grey[0] * 255 - by_hand).max() < 0.51
-    exact = Preparation(channels=1).prepare_pixels(layered(picture))
+    exact = Preparation(channels=1).prepare_pixels(layered(image))
     assert exact.shape == (1, 6, 7)
     assert np.abs(exact[0] * 255 - by_hand).max() < 1e-3
     assert exact.max() <= 1
@@ -87,7 +87,7 @@ def test_grey_and_colour() -> None:
     assert white.max() <= 1
     colour = Preparation(channels=3).prepare_pixels(exact)
     assert np.array_equal(colour, np.repeat(exact, 3, axis=0))
-    stored = Preparation().prepare(Image.fromarray(picture[..., 0]))
+    stored = Preparation().prepare(Image.fromarray(image[..., 0]))
     assert stored.shape == (1, 6, 7)
     with pytest.raises(InputError, match="of 2 channels"):
         Preparation(channels=3).prepare_pixels(np.zeros((2, 4, 4), np.float32))

@@ -29,15 +29,15 @@ def test_digits() -> None:
     assert np.array_equal(test[3][0], images[3].numpy())
     assert test.class_names == tuple("0123456789")
     assert (test.about["split"], test.about["labels"]) == ("test", "as published")
-    assert repr(test) == "<digits, 1,000 pictures>"
+    assert repr(test) == "<digits, 1,000 images>"
 
 
 def test_digits_are_prepared() -> None:
-    pictures = load_data("digits", Preparation(resize=32, crop=(24, 24), channels=3))
-    image, _ = pictures[0]
+    images = load_data("digits", Preparation(resize=32, crop=(24, 24), channels=3))
+    image, _ = images[0]
     assert image.shape == (3, 24, 24)
     assert np.array_equal(image[0], image[2])
-    with pytest.raises(InputError, match="the picture digits test 7 is 28 x 28 px"):
+    with pytest.raises(InputError, match="the image digits test 7 is 28 x 28 px"):
         load_data("digits", Preparation(crop=(29, 29)))[7]
 
 
@@ -167,10 +167,10 @@ def test_cifar10_in_the_order_of_the_model(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_real_cifar10() -> None:
     folder = shared("cifar-10-batches-bin")
-    pictures = load_data(f"cifar10:{folder}", AS_STORED, num_classes=10)
-    assert np.bincount(pictures.labels).tolist() == [1000] * 10
-    assert pictures.class_names is not None
-    assert pictures.class_names[pictures.labels[0]] == "cat"
+    images = load_data(f"cifar10:{folder}", AS_STORED, num_classes=10)
+    assert np.bincount(images.labels).tolist() == [1000] * 10
+    assert images.class_names is not None
+    assert images.class_names[images.labels[0]] == "cat"
 
 
 def test_cifar10_files_that_are_changed_or_missing(tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ def test_prints_as_written_and_is_immutable(deformation: Deformation) -> None:
 
 @pytest.mark.parametrize("deformation", EXAMPLES)
 def test_can_be_certified(deformation: Deformation) -> None:
-    def always_one(pictures: Tensor) -> Tensor:
-        return torch.eye(2)[1].expand(len(pictures), 2)
+    def always_one(images: Tensor) -> Tensor:
+        return torch.eye(2)[1].expand(len(images), 2)
 
     g = SmoothedClassifier(always_one, deformation, Gaussian(0.1), num_classes=2)
     certificate = g.certify(torch.rand(1, 6, 8, generator=torch.Generator()), n=200)
@@ -68,12 +68,12 @@ def test_any_number_of_channels(deformation: Deformation, channels: int) -> None
 
 
 @pytest.mark.parametrize("deformation", EXAMPLES)
-def test_a_batch_of_pictures_takes_a_row_of_parameters_each(deformation: Deformation) -> None:
+def test_a_batch_of_images_takes_a_row_of_parameters_each(deformation: Deformation) -> None:
     images = torch.rand(3, 1, 9, 12, generator=torch.Generator())
     params = 0.1 * torch.randn(3, deformation.dim((9, 12)), generator=torch.Generator())
     together = deformation.apply(images, params)
-    for image, row, picture in zip(images, params, together, strict=True):
-        torch.testing.assert_close(deformation.apply(image, row[None])[0], picture)
+    for image, row, warped in zip(images, params, together, strict=True):
+        torch.testing.assert_close(deformation.apply(image, row[None])[0], warped)
 
 
 @pytest.mark.parametrize("deformation", EXAMPLES)
@@ -84,13 +84,13 @@ def test_wrong_parameters_are_named(deformation: Deformation) -> None:
         deformation.apply(image, torch.zeros(2, wanted + 1))
     with pytest.raises(InputError, match="finite"):
         deformation.apply(image, torch.full((1, wanted), math.nan))
-    with pytest.raises(InputError, match="one a picture"):
+    with pytest.raises(InputError, match="one an image"):
         deformation.apply(image.expand(3, 1, 9, 12), torch.zeros(2, wanted))
     with pytest.raises(InputError, match="floating point"):
         deformation.apply((255 * image).to(torch.uint8), torch.zeros(1, wanted))
 
 
-def test_check_finds_a_family_whose_zero_moves_the_picture() -> None:
+def test_check_finds_a_family_whose_zero_moves_the_image() -> None:
     @dataclasses.dataclass(frozen=True)
     class Crooked(Deformation):
         def dim(self, size: Size) -> int:
@@ -102,7 +102,7 @@ def test_check_finds_a_family_whose_zero_moves_the_picture() -> None:
     Crooked.name = "crooked"
     Deformation.registry["crooked"] = Crooked
     try:
-        with pytest.raises(AssertionError, match="zero parameters give the picture back"):
+        with pytest.raises(AssertionError, match="zero parameters give the image back"):
             check_deformation(Crooked())
     finally:
         del Deformation.registry["crooked"]

@@ -122,7 +122,7 @@ def test_scaling_up_shows_the_content_smaller() -> None:
     assert Scaling().apply(image, torch.tensor([[1.0]])).sum() == pytest.approx(100, rel=0.05)
 
 
-def test_the_picture_undergoes_a_composition_from_left_to_right() -> None:
+def test_the_image_undergoes_a_composition_from_left_to_right() -> None:
     image = torch.rand(1, 8, 8, generator=torch.Generator())
     quarter, pixel = math.pi / 2, 0.25
     one_by_one = Translation().apply(

@@ -1,4 +1,4 @@
-"""Whole sets of pictures: order, resumption, what is looked at first."""
+"""Whole sets of images: order, resumption, what is looked at first."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from deformrs.runs import CERTIFICATES, load_run, read_config, read_times
 from smoothed import smoothed
 
 GENERATOR = torch.Generator().manual_seed(5)
-PICTURES = [(torch.rand(1, 12, 12, generator=GENERATOR), k % 5) for k in range(7)]
+IMAGES = [(torch.rand(1, 12, 12, generator=GENERATOR), k % 5) for k in range(7)]
 
 
 def test_results_come_in_order_with_what_was_asked() -> None:
-    results = list(certify_dataset(smoothed(), PICTURES, n=200, n0=20, alpha=0.01, seed=4, skip=2))
+    results = list(certify_dataset(smoothed(), IMAGES, n=200, n0=20, alpha=0.01, seed=4, skip=2))
     assert [result.index for result in results] == [0, 2, 4, 6]
     assert [result.label for result in results] == [0, 2, 4, 1]
     for result in results:
-        image = PICTURES[result.index][0]
+        image = IMAGES[result.index][0]
         alone = smoothed().certify(image, 200, 20, 0.01, 4, index=result.index)
         assert result.certificate == alone
         assert result.plain == smoothed().answer(image)
@@ -45,105 +45,105 @@ def test_every_kth_of_the_first(skip: int, most: int | None, indices: list[int])
     assert list(chosen(7, skip, most)) == indices
 
 
-def test_guarantee_certify_dataset_depends_on_each_picture_alone(tmp_path: Path) -> None:
-    """Neither the other pictures nor an interruption change a line."""
+def test_guarantee_certify_dataset_depends_on_each_image_alone(tmp_path: Path) -> None:
+    """Neither the other images nor an interruption change a line."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    list(certify_dataset(smoothed(), PICTURES, n=100, out=whole))
+    list(certify_dataset(smoothed(), IMAGES, n=100, out=whole))
     for stop in (1, 3):
-        going = certify_dataset(smoothed(), PICTURES, n=100, out=parts)
+        going = certify_dataset(smoothed(), IMAGES, n=100, out=parts)
         for _ in range(stop):
             next(going)
         going.close()  # type: ignore[attr-defined]
         assert len(load_run(parts)) == stop
-    again = list(certify_dataset(smoothed(), PICTURES, n=100, out=parts))
+    again = list(certify_dataset(smoothed(), IMAGES, n=100, out=parts))
     assert (parts / CERTIFICATES).read_bytes() == (whole / CERTIFICATES).read_bytes()
     assert again == load_run(whole)
     assert set(read_times(parts)) == set(range(7))
 
 
-def test_more_pictures_of_the_same_run_are_added(tmp_path: Path) -> None:
-    list(certify_dataset(smoothed(), PICTURES, n=100, max=3, out=tmp_path / "a"))
-    list(certify_dataset(smoothed(), PICTURES, n=100, out=tmp_path / "a"))
-    list(certify_dataset(smoothed(), PICTURES, n=100, out=tmp_path / "b"))
+def test_more_images_of_the_same_run_are_added(tmp_path: Path) -> None:
+    list(certify_dataset(smoothed(), IMAGES, n=100, max=3, out=tmp_path / "a"))
+    list(certify_dataset(smoothed(), IMAGES, n=100, out=tmp_path / "a"))
+    list(certify_dataset(smoothed(), IMAGES, n=100, out=tmp_path / "b"))
     a, b = ((tmp_path / name / CERTIFICATES).read_bytes() for name in "ab")
     assert a == b
 
 
 def test_a_run_names_its_model_by_the_weights(tmp_path: Path) -> None:
-    list(certify_dataset(smoothed(), PICTURES, n=50, max=2, out=tmp_path))
+    list(certify_dataset(smoothed(), IMAGES, n=50, max=2, out=tmp_path))
     model = read_config(tmp_path)["model"]
     assert isinstance(model, dict)
     assert model.keys() == {"network", "parameters"}
     other = smoothed(SmallCNN(num_classes=5, width=4, seed=4).eval())
     with pytest.raises(InputError, match=r"model\.parameters: \w+ there, \w+ here"):
-        list(certify_dataset(other, PICTURES, n=50, out=tmp_path))
+        list(certify_dataset(other, IMAGES, n=50, out=tmp_path))
 
 
 @pytest.mark.parametrize("change", ["pixels", "label"])
-def test_a_picture_that_changed_under_a_run_is_noticed(tmp_path: Path, change: str) -> None:
-    list(certify_dataset(smoothed(), PICTURES, n=50, max=2, out=tmp_path))
-    image, label = PICTURES[1]
+def test_a_image_that_changed_under_a_run_is_noticed(tmp_path: Path, change: str) -> None:
+    list(certify_dataset(smoothed(), IMAGES, n=50, max=2, out=tmp_path))
+    image, label = IMAGES[1]
     other = (1 - image, label) if change == "pixels" else (image, label + 1)
-    with pytest.raises(InputError, match="picture 1 .* is not the one certified"):
-        list(certify_dataset(smoothed(), [PICTURES[0], other], n=50, out=tmp_path))
+    with pytest.raises(InputError, match="image 1 .* is not the one certified"):
+        list(certify_dataset(smoothed(), [IMAGES[0], other], n=50, out=tmp_path))
 
 
-def test_all_pictures_are_looked_at_before_one_is_sampled(tmp_path: Path) -> None:
+def test_all_images_are_looked_at_before_one_is_sampled(tmp_path: Path) -> None:
     calls = 0
     seen: list[int] = []
 
-    def model(pictures: torch.Tensor) -> torch.Tensor:
+    def model(images: torch.Tensor) -> torch.Tensor:
         nonlocal calls
         calls += 1
-        return pictures.flatten(1)[:, :5]
+        return images.flatten(1)[:, :5]
 
     g = SmoothedClassifier(model, Rotation(), Uniform(1.0), 5)
-    bad = [*PICTURES[:3], (PICTURES[3][0] * 2, 3), (PICTURES[4][0], 5), (PICTURES[5][0], -1)]
-    with pytest.raises(InputError, match=r"in 3 places, is faulty \(picture 3 is .*picture 4 is 5"):
+    bad = [*IMAGES[:3], (IMAGES[3][0] * 2, 3), (IMAGES[4][0], 5), (IMAGES[5][0], -1)]
+    with pytest.raises(InputError, match=r"in 3 places, is faulty \(image 3 is .*image 4 is 5"):
         list(certify_dataset(g, bad, n=50, out=tmp_path, looked=seen.append))
-    with pytest.raises(InputError, match=r"label of picture 3 is 7; it must lie in \[0, 4\]"):
-        list(certify_dataset(g, [*PICTURES[:3], (PICTURES[3][0], 7)], n=50))
+    with pytest.raises(InputError, match=r"label of image 3 is 7; it must lie in \[0, 4\]"):
+        list(certify_dataset(g, [*IMAGES[:3], (IMAGES[3][0], 7)], n=50))
     assert calls == 0
     assert seen == [1, 2, 3, 4, 5, 6]
 
 
 def test_one_size_where_it_is_asked_for() -> None:
-    sizes = [PICTURES[0], (torch.rand(1, 12, 14, generator=GENERATOR), 0)]
+    sizes = [IMAGES[0], (torch.rand(1, 12, 14, generator=GENERATOR), 0)]
     assert len(list(certify_dataset(smoothed(), sizes, n=20))) == 2
-    with pytest.raises(InputError, match=r"picture 1 is of size \(12, 14\); .* like the first"):
+    with pytest.raises(InputError, match=r"image 1 is of size \(12, 14\); .* like the first"):
         list(certify_dataset(smoothed(), sizes, n=20, same_size=True))
 
 
 def test_arguments_are_checked_before_the_first_result() -> None:
     for wrong in ({"n": 0}, {"n0": 0}, {"alpha": 2.0}, {"seed": -1}, {"skip": 0}, {"max": 0}):
         with pytest.raises(InputError, match=next(iter(wrong))):
-            certify_dataset(smoothed(), PICTURES, **wrong)
+            certify_dataset(smoothed(), IMAGES, **wrong)
     with pytest.raises(InputError, match="method"):
-        certify_dataset(smoothed(), PICTURES, method="wald")
+        certify_dataset(smoothed(), IMAGES, method="wald")
     with pytest.raises(InputError, match="the data is empty"):
         certify_dataset(smoothed(), [])
 
 
 def test_a_second_writer_is_turned_away(tmp_path: Path) -> None:
-    first = certify_dataset(smoothed(), PICTURES, n=20, out=tmp_path)
+    first = certify_dataset(smoothed(), IMAGES, n=20, out=tmp_path)
     next(first)
     with pytest.raises(InputError, match="being written by another process"):
-        next(certify_dataset(smoothed(), PICTURES, n=20, out=tmp_path))
+        next(certify_dataset(smoothed(), IMAGES, n=20, out=tmp_path))
     assert len(list(first)) == 6
 
 
 def test_samples_are_counted_aloud() -> None:
     told: list[int] = []
-    list(certify_dataset(smoothed(), PICTURES[:2], n=300, n0=50, watch=told.append))
+    list(certify_dataset(smoothed(), IMAGES[:2], n=300, n0=50, watch=told.append))
     assert sum(told) == 700
 
 
 def test_arrays_do_as_well_as_tensors() -> None:
-    arrays = [(image.numpy(), label) for image, label in PICTURES]
+    arrays = [(image.numpy(), label) for image, label in IMAGES]
     assert list(certify_dataset(smoothed(), arrays, n=50)) == list(
-        certify_dataset(smoothed(), PICTURES, n=50)
+        certify_dataset(smoothed(), IMAGES, n=50)
     )
-    assert digest_of_pixels(arrays[0][0]) == digest_of(PICTURES[0][0])
+    assert digest_of_pixels(arrays[0][0]) == digest_of(IMAGES[0][0])
     assert digest_of_pixels(arrays[0][0]) != digest_of_pixels(np.float32(1) - arrays[0][0])
 
 
@@ -151,13 +151,13 @@ def test_a_function_that_changed_in_secret_is_noticed(tmp_path: Path) -> None:
     """Only its answers tell: a function has no weights to be known by."""
     sign = 1.0
 
-    def model(pictures: torch.Tensor) -> torch.Tensor:
-        return sign * pictures.flatten(1)[:, 30:35]
+    def model(images: torch.Tensor) -> torch.Tensor:
+        return sign * images.flatten(1)[:, 30:35]
 
     g = SmoothedClassifier(model, Rotation(), Uniform(1.0), 5)
-    list(certify_dataset(g, PICTURES, n=50, max=3, out=tmp_path))
-    list(certify_dataset(g, PICTURES, n=50, max=4, out=tmp_path))
+    list(certify_dataset(g, IMAGES, n=50, max=3, out=tmp_path))
+    list(certify_dataset(g, IMAGES, n=50, max=4, out=tmp_path))
     sign = -1.0
     with pytest.raises(ModelError, match="results of two functions must not be mixed"):
-        list(certify_dataset(g, PICTURES, n=50, out=tmp_path))
+        list(certify_dataset(g, IMAGES, n=50, out=tmp_path))
     assert len(load_run(tmp_path)) == 4

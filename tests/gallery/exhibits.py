@@ -1,4 +1,4 @@
-"""Pictures, classifiers and drawn files that the tests of galleries share."""
+"""Images, classifiers and drawn files that the tests of galleries share."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def spot(height: int = 24, width: int = 32) -> Tensor:
     return image
 
 
-def brighter_side(pictures: Tensor) -> Tensor:
+def brighter_side(images: Tensor) -> Tensor:
     """Class 1 where the right half is the brighter one."""
-    half = pictures.shape[-1] // 2
-    left, right = pictures[..., :half], pictures[..., -half:]
+    half = images.shape[-1] // 2
+    left, right = images[..., :half], images[..., -half:]
     return torch.stack([left.sum((1, 2, 3)), right.sum((1, 2, 3))], dim=1)
 
 
-def coin(pictures: Tensor) -> Tensor:
-    """Answers by the last digits of the picture: every certificate abstains."""
-    return one_hot((pictures.sum((1, 2, 3)) * 1e4).long() % 2, 2).float()
+def coin(images: Tensor) -> Tensor:
+    """Answers by the last digits of the image: every certificate abstains."""
+    return one_hot((images.sum((1, 2, 3)) * 1e4).long() % 2, 2).float()
 
 
 def smooth(deformation: Deformation, noise: NoiseLaw) -> SmoothedClassifier:
@@ -53,21 +53,21 @@ def smooth_coin(deformation: Deformation, noise: NoiseLaw) -> SmoothedClassifier
 
 
 def claimed(deformation: Deformation, law: NoiseLaw, hits: tuple[int, int]) -> Certificate:
-    """What those counts would say of the picture with the spot."""
+    """What those counts would say of the image with the spot."""
     counts = Counts(hits, hits)
     return law.certify(counts, deformation.space(size_of(spot())), 0.001)
 
 
 def drawn(path: Path) -> NDArray[np.uint8]:
     """The pixels of a PNG: [h, w, 3]."""
-    with Image.open(path) as picture:
-        return np.asarray(picture.convert("RGB"))
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB"))
 
 
 def colours(path: Path) -> int:
     """How many different colours a PNG has."""
-    with Image.open(path) as picture:
-        return len(picture.convert("RGB").getcolors(2**24) or [])
+    with Image.open(path) as image:
+        return len(image.convert("RGB").getcolors(2**24) or [])
 
 
 def words(path: Path) -> list[str]:

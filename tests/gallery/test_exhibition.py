@@ -52,20 +52,20 @@ def test_samples_are_covered_and_predicted_as_the_classifier_does(
     assert certificate == classifier.certify(image, 200, 20, 1e-3, 3, index=5)
     assert len(row.samples) == 4
     assert not row.original.shift.any()
-    torch.testing.assert_close(row.original.picture, image)
+    torch.testing.assert_close(row.original.image, image)
     for sample in (row.original, *row.samples):
         assert certificate.covers(sample.shift)
         shift = sample.shift.tolist()
         assert sample.prediction == classifier.predict(image, 40, 1e-3, 3, index=5, shift=shift)
         params = torch.from_numpy(sample.shift)[None]
-        torch.testing.assert_close(sample.picture, deformation.apply(image, params)[0])
+        torch.testing.assert_close(sample.image, deformation.apply(image, params)[0])
         field = deformation.field(params, size_of(image))[0] * 12  # half the shorter side
         assert sample.reach_px == pytest.approx(field.norm(dim=-1).max().item())
     draw_samples([row], tmp_path / "g.svg")
     assert words(tmp_path / "g.svg").count("✓ class 1") == 5
 
 
-def test_predictions_use_the_noise_of_their_picture_and_seed() -> None:
+def test_predictions_use_the_noise_of_their_image_and_seed() -> None:
     """A coin thrown three times, believed at once: other noise, other answers."""
     classifier = smooth_coin(Rotation(), Uniform(0.5))
     known = claimed(Rotation(), Uniform(0.5), (0, 500))
@@ -103,10 +103,10 @@ def test_progress_counts_every_sample_and_ends_at_the_total(sure: bool) -> None:
 def test_known_certificates_are_not_sampled_again() -> None:
     calls = 0
 
-    def counting(pictures: torch.Tensor) -> torch.Tensor:
+    def counting(images: torch.Tensor) -> torch.Tensor:
         nonlocal calls
-        calls += len(pictures)
-        return torch.eye(2)[1].expand(len(pictures), 2)
+        calls += len(images)
+        return torch.eye(2)[1].expand(len(images), 2)
 
     classifier = SmoothedClassifier(counting, Rotation(), Uniform(0.5), 2)
     known = claimed(Rotation(), Uniform(0.5), (0, 500))
@@ -149,11 +149,11 @@ def test_bad_settings_are_named(wrong: dict[str, int], message: str) -> None:
         Sampling(**wrong)  # type: ignore[arg-type]
 
 
-def test_bad_pictures_are_named() -> None:
+def test_bad_images_are_named() -> None:
     classifier = smooth(Rotation(), Uniform(0.5))
-    with pytest.raises(InputError, match="the number of pictures is 0"):
+    with pytest.raises(InputError, match="the number of images is 0"):
         exhibit(classifier, [], QUICK)
-    with pytest.raises(InputError, match="the picture is of shape"):
+    with pytest.raises(InputError, match="the image is of shape"):
         exhibit(classifier, [Subject(spot()[0])], QUICK)
     with pytest.raises(InputError, match="must lie in"):
         exhibit(classifier, [Subject(255 * spot())], QUICK)

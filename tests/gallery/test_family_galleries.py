@@ -204,7 +204,7 @@ def test_a_grid_takes_other_noise_and_reports_progress() -> None:
         exhibit_families(smooth, Subject(spot()), QUICK, deformations=[])
 
 
-def test_bad_paths_and_pictures_are_refused_first(tmp_path: Path) -> None:
+def test_bad_paths_and_images_are_refused_first(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="must end in"):
         draw_growth(photograph(), tmp_path / "g.bmp")
     with pytest.raises(InputError, match="must end in"):

@@ -15,7 +15,7 @@ from deformrs.errors import InputError
 from deformrs.report.gallery.samples import Verdict, draw_rows, draw_samples
 
 
-def test_a_row_for_every_picture_with_predictions_beneath(tmp_path: Path) -> None:
+def test_a_row_for_every_image_with_predictions_beneath(tmp_path: Path) -> None:
     classifier = smooth(Rotation(), Uniform(0.5))
     subjects = [Subject(spot(), 0, "first.png"), Subject(spot(40, 20), 1, "second.png")]
     rows = exhibit(classifier, subjects, QUICK)
@@ -85,7 +85,7 @@ def test_an_abstaining_certificate_leaves_a_note(tmp_path: Path) -> None:
     draw_samples(rows, tmp_path / "g.svg")
     lines = words(tmp_path / "g.svg")
     assert "abstains: no class is certain enough" in lines
-    assert "class 1" in lines  # said of the picture itself, with nothing to agree with
+    assert "class 1" in lines  # said of the image itself, with nothing to agree with
     with pytest.raises(InputError, match="certificates all abstain"):
         draw_samples(rows[:1], tmp_path / "none.svg")
     assert not (tmp_path / "none.svg").exists()

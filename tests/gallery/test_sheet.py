@@ -14,14 +14,14 @@ from matplotlib.transforms import Bbox
 
 from deformrs.errors import InputError
 from deformrs.report.gallery.sheet import DPI, Band, Tile, check_figure_path, draw_sheet, lay_out
-from deformrs.report.gallery.shown import Picture, arrows_of
+from deformrs.report.gallery.shown import Image, arrows_of
 
 LONG = "American Staffordshire terrier, Staffordshire terrier, American pit bull terrier"
 SIZES = [(28, 28), (224, 224), (224, 100), (40, 300), (1, 1)]
 
 
 def tile(height: int, width: int, lines: int = 2) -> Tile:
-    return Tile(Picture(photograph(3, height, width)), (LONG,) * lines, "#1a7f37")
+    return Tile(Image(photograph(3, height, width)), (LONG,) * lines, "#1a7f37")
 
 
 def field(height: int, width: int) -> Tile:
@@ -71,7 +71,7 @@ def test_every_format_is_drawn(size: tuple[int, int], tmp_path: Path) -> None:
 @pytest.mark.parametrize("channels", [1, 2, 3, 7])
 def test_any_number_of_channels_is_shown(channels: int, tmp_path: Path) -> None:
     path = tmp_path / "sheet.png"
-    draw_sheet([Band("", (Tile(Picture(torch.full((channels, 28, 28), 0.5))),))], path)
+    draw_sheet([Band("", (Tile(Image(torch.full((channels, 28, 28), 0.5))),))], path)
     grey = np.abs(drawn(path).astype(int) - 127.5) < 1
     assert grey.all(axis=-1).sum() > 10_000
 
@@ -79,7 +79,7 @@ def test_any_number_of_channels_is_shown(channels: int, tmp_path: Path) -> None:
 def test_three_channels_are_colour(tmp_path: Path) -> None:
     red = torch.zeros(3, 28, 28)
     red[0] = 1 + 1e-6  # interpolation may pass one by a bit
-    draw_sheet([Band("", (Tile(Picture(red)),))], tmp_path / "red.png")
+    draw_sheet([Band("", (Tile(Image(red)),))], tmp_path / "red.png")
     assert (drawn(tmp_path / "red.png") == (255, 0, 0)).all(axis=-1).sum() > 10_000
 
 

@@ -1,4 +1,4 @@
-"""Deformed pictures beside their vector fields."""
+"""Deformed images beside their vector fields."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from deformrs.report.gallery.families import (
 from deformrs.report.gallery.fields import FieldRow, draw_fields, field_rows
 from deformrs.report.gallery.shown import arrows_of
 from deformrs.units import Size
-from pictures import places, ramp
+from images import places, ramp
 
 SIZES = [(28, 28), (20, 50), (224, 224)]
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_fields_beside_pictures(size: Size, tmp_path: Path) -> None:
+def test_fields_beside_images(size: Size, tmp_path: Path) -> None:
     rows = field_rows(size)
     image = photograph(1, *size)
     draw_fields(image, rows, tmp_path / "f.svg")
@@ -53,9 +53,9 @@ def test_arrows_point_to_where_pixels_are_read(deformation: Deformation) -> None
     """A ramp's brightness says where each pixel was read."""
     image = ramp(16)
     params = varied_params(deformation, (16, 16), 1) / 4
-    ((picture, field),) = deform(image, deformation, params, "border")
+    ((warped, field),) = deform(image, deformation, params, "border")
     here = pixel_grid((16, 16), "cpu", torch.float64)
-    read = places(picture[None])[0].permute(1, 2, 0)
+    read = places(warped[None])[0].permute(1, 2, 0)
     inside = read.abs().amax(dim=-1) < 0.9
     assert inside.sum() > 100
     torch.testing.assert_close(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from small_files import draw, scores, some_pictures
+from small_files import draw, scores, some_images
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -27,10 +27,10 @@ def drawn(network: nn.Module) -> nn.Module:
 def folded(network: nn.Module, side: int = 16) -> tuple[str | None, int]:
     """What became of its batch norms, and how many are left; its scores are seen to be the same."""
     built, word = fold_batch_norm(BuiltModel(network, COLOUR))
-    pictures = some_pictures(side=side)
-    want = scores(network, pictures)
+    images = some_images(side=side)
+    want = scores(network, images)
     assert want.std() > 0
-    torch.testing.assert_close(scores(built.module, pictures), want, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(scores(built.module, images), want, rtol=1e-4, atol=1e-5)
     assert (built.module is network) == (word in (None, "kept"))
     return word, norms(built.module)
 

@@ -1,4 +1,4 @@
-"""Small pictures, networks and files for the tests of model sources."""
+"""Small images, networks and files for the tests of model sources."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from deformrs.models import LoadedModel
 CLASSES = 5
 
 
-def some_pictures(number: int = 4, channels: int = 3, side: int = 16) -> Tensor:
+def some_images(number: int = 4, channels: int = 3, side: int = 16) -> Tensor:
     return torch.rand(number, channels, side, side, generator=torch.Generator().manual_seed(7))
 
 
 class TinyNet(nn.Module):
-    """For colour pictures of any size, with layers that behave otherwise in training."""
+    """For colour images of any size, with layers that behave otherwise in training."""
 
     def __init__(self, classes: int = CLASSES, dropout: float = 0.0) -> None:
         super().__init__()
@@ -30,8 +30,8 @@ class TinyNet(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(8, classes)
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        features = self.norm(self.conv(pictures)).relu().mean((2, 3))
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.norm(self.conv(images)).relu().mean((2, 3))
         scores: Tensor = self.head(self.dropout(features))
         return scores
 
@@ -52,14 +52,14 @@ def draw(net: nn.Module, seed: int = 0) -> None:
 
 
 @torch.inference_mode()
-def scores(model: nn.Module, pictures: Tensor) -> Tensor:
-    answer: Tensor = model(pictures)
+def scores(model: nn.Module, images: Tensor) -> Tensor:
+    answer: Tensor = model(images)
     return answer
 
 
-def same(loaded: LoadedModel, original: nn.Module, pictures: Tensor, normalised: Tensor) -> None:
+def same(loaded: LoadedModel, original: nn.Module, images: Tensor, normalised: Tensor) -> None:
     """The loaded model answers as the original does to what it wants."""
-    got, want = scores(loaded.module, pictures), scores(original, normalised)
+    got, want = scores(loaded.module, images), scores(original, normalised)
     assert got.dtype == torch.float32
     assert not loaded.module.training
     assert want.std() > 0
@@ -87,7 +87,7 @@ def is_harmful(content: bytes, target: Path) -> bool:
 def export(path: Path, net: nn.Module, batch: int | None = None, side: int = 16) -> Path:
     """Written to the file; without a batch size it takes any."""
     shapes = None if batch else ({0: torch.export.Dim("batch")},)
-    example = some_pictures(batch or 4, side=side)
+    example = some_images(batch or 4, side=side)
     torch.export.save(torch.export.export(net, (example,), dynamic_shapes=shapes), path)
     return path
 
@@ -99,6 +99,6 @@ def photo(width: int = 211, height: int = 163) -> Image.Image:
     return Image.fromarray(((layers + 1) * 127).astype(np.uint8))
 
 
-def normalised(loaded: LoadedModel, pictures: Tensor) -> Tensor:
+def normalised(loaded: LoadedModel, images: Tensor) -> Tensor:
     mean, std = (torch.tensor(loaded.about[key])[:, None, None] for key in ("mean", "std"))
-    return (pictures - mean) / std
+    return (images - mean) / std

@@ -1,10 +1,10 @@
-"""Models that are no fixed function of one picture are found out; fixed ones are left alone."""
+"""Models that are no fixed function of one image are found out; fixed ones are left alone."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from small_files import some_pictures, tiny_net
+from small_files import some_images, tiny_net
 from torch import Tensor, nn
 
 from deformrs.errors import InputError, ModelError
@@ -20,27 +20,27 @@ class Function(nn.Module):
         self.weight = nn.Parameter(weight)
         self.offset = offset
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        return pictures.mean((2, 3)) @ self.weight + self.offset
+    def forward(self, images: Tensor) -> Tensor:
+        return images.mean((2, 3)) @ self.weight + self.offset
 
 
 @pytest.mark.parametrize("number", [2, 3, 8])
 @pytest.mark.parametrize("seed", range(3))
 def test_fixed_models_pass(number: int, seed: int) -> None:
-    check_fixed(tiny_net(seed, dropout=0.5), some_pictures(number))
-    check_fixed(SmallCNN(channels=3, seed=seed).eval(), some_pictures(number))
+    check_fixed(tiny_net(seed, dropout=0.5), some_images(number))
+    check_fixed(SmallCNN(channels=3, seed=seed).eval(), some_images(number))
 
 
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
 def test_low_precision_passes(precision: torch.dtype) -> None:
     net = SmallCNN(channels=3).eval().to(precision)
-    check_fixed(Classifier(BuiltModel(net), precision), some_pictures(8))
+    check_fixed(Classifier(BuiltModel(net), precision), some_images(8))
 
 
 @pytest.mark.parametrize("weight", [torch.zeros(3, 4), torch.ones(3, 4)], ids=["zero", "equal"])
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
 def test_constant_and_equal_scores_pass(weight: Tensor, offset: float) -> None:
-    check_fixed(Function(weight, offset), some_pictures())
+    check_fixed(Function(weight, offset), some_images())
 
 
 @pytest.mark.parametrize("number", [2, 3, 8])
@@ -48,14 +48,14 @@ def test_constant_and_equal_scores_pass(weight: Tensor, offset: float) -> None:
 def test_batch_statistics_are_found(number: int, precision: torch.dtype) -> None:
     net = SmallCNN(channels=3).train().to(precision)
     with pytest.raises(ModelError, match="one by one.*model.eval()"):
-        check_fixed(Classifier(BuiltModel(net), precision), some_pictures(number))
+        check_fixed(Classifier(BuiltModel(net), precision), some_images(number))
 
 
-def test_batch_statistics_are_found_where_all_pictures_are_alike() -> None:
+def test_batch_statistics_are_found_where_all_images_are_alike() -> None:
     net = tiny_net().train()
     net.norm.momentum = 0.0
     with pytest.raises(ModelError, match="one by one"):
-        check_fixed(net, some_pictures(1).expand(4, -1, -1, -1))
+        check_fixed(net, some_images(1).expand(4, -1, -1, -1))
 
 
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.5])
@@ -71,83 +71,83 @@ def test_dropout_is_found(share: float, precision: torch.dtype) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         with pytest.raises(ModelError, match="asked again"):
-            check_fixed(Classifier(BuiltModel(net), precision), some_pictures(8))
+            check_fixed(Classifier(BuiltModel(net), precision), some_images(8))
 
 
 def test_the_offset_of_scores_does_not_hide_dropout() -> None:
     net = nn.Sequential(Function(torch.rand(3, 50), offset=1.0), nn.Dropout(0.1).train())
     with pytest.raises(ModelError, match="asked again"):
-        check_fixed(net, some_pictures())
+        check_fixed(net, some_images())
 
 
 def test_a_model_that_remembers_is_found() -> None:
     calls: list[int] = []
 
-    def counting(pictures: Tensor) -> Tensor:
+    def counting(images: Tensor) -> Tensor:
         calls.append(1)
-        return pictures.mean((2, 3)) + len(calls)
+        return images.mean((2, 3)) + len(calls)
 
     with pytest.raises(ModelError, match="asked again"):
-        check_fixed(counting, some_pictures())
+        check_fixed(counting, some_images())
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_scores_that_are_no_numbers_are_found(value: float) -> None:
     with pytest.raises(ModelError, match="NaN or infinite"):
-        check_fixed(lambda pictures: pictures.mean((2, 3)) * value, some_pictures())
+        check_fixed(lambda images: images.mean((2, 3)) * value, some_images())
 
 
 def test_errors_of_the_model_are_one_line() -> None:
     with pytest.raises(ModelError, match=r"the model's answer is an error \(.*\); it must be") as e:
-        check_fixed(tiny_net(), some_pictures(channels=1))
+        check_fixed(tiny_net(), some_images(channels=1))
     assert "\n" not in str(e.value)
     with pytest.raises(ModelError, match=r"must be scores of shape \(16, K\)"):
-        check_fixed(lambda pictures: pictures, some_pictures())
+        check_fixed(lambda images: images, some_images())
     with pytest.raises(ModelError, match=r"must be scores of shape \(16, K\)"):
-        check_fixed(lambda pictures: pictures[:1, :, 0, 0], some_pictures())
+        check_fixed(lambda images: images[:1, :, 0, 0], some_images())
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 8, 8), (3, 8, 8), (0, 3, 8, 8)])
-def test_two_pictures_are_needed(shape: tuple[int, ...]) -> None:
+def test_two_images_are_needed(shape: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="with n >= 2"):
         check_fixed(tiny_net(), torch.zeros(shape))
 
 
-def brightness(pictures: Tensor) -> Tensor:
+def brightness(images: Tensor) -> Tensor:
     """Three scores from the means of the channels."""
-    return 3 * pictures.mean((2, 3)) - 1
+    return 3 * images.mean((2, 3)) - 1
 
 
 def test_a_little_noise_inside_a_model_is_found() -> None:
     generator = torch.Generator().manual_seed(0)
 
-    def noisy(pictures: Tensor) -> Tensor:
-        return brightness(pictures + 0.01 * torch.randn(pictures.shape, generator=generator))
+    def noisy(images: Tensor) -> Tensor:
+        return brightness(images + 0.01 * torch.randn(images.shape, generator=generator))
 
     with pytest.raises(ModelError, match="asked again"):
-        check_fixed(noisy, some_pictures(2))
+        check_fixed(noisy, some_images(2))
 
 
 def test_scaling_by_the_brightest_of_a_batch_is_found() -> None:
     with pytest.raises(ModelError, match="one by one"):
-        check_fixed(lambda pictures: brightness(pictures / pictures.amax()), some_pictures(2))
+        check_fixed(lambda images: brightness(images / images.amax()), some_images(2))
 
 
 def test_what_only_a_full_batch_does_is_found() -> None:
-    def moody(pictures: Tensor) -> Tensor:
-        scores = brightness(pictures)
-        return scores - scores.mean(0) if len(pictures) > 40 else scores
+    def moody(images: Tensor) -> Tensor:
+        scores = brightness(images)
+        return scores - scores.mean(0) if len(images) > 40 else scores
 
-    check_fixed(moody, some_pictures(2))
-    check_fixed(brightness, some_pictures(2), batch_size=64)
+    check_fixed(moody, some_images(2))
+    check_fixed(brightness, some_images(2), batch_size=64)
     with pytest.raises(ModelError, match="full batch"):
-        check_fixed(moody, some_pictures(2), batch_size=64)
+        check_fixed(moody, some_images(2), batch_size=64)
 
 
 def test_a_place_in_the_batch_makes_no_difference() -> None:
-    def ranked(pictures: Tensor) -> Tensor:
-        place = torch.arange(len(pictures), dtype=pictures.dtype)[:, None]
-        return brightness(pictures) + torch.where(place > 3, 0.5, 0.0)
+    def ranked(images: Tensor) -> Tensor:
+        place = torch.arange(len(images), dtype=images.dtype)[:, None]
+        return brightness(images) + torch.where(place > 3, 0.5, 0.0)
 
     with pytest.raises(ModelError, match="must not exceed rounding"):
-        check_fixed(ranked, some_pictures(2))
+        check_fixed(ranked, some_images(2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small_files import scores, some_pictures, tiny_net
+from small_files import scores, some_images, tiny_net
 from torch import Tensor, nn
 
 from deformrs.errors import ModelError
@@ -15,17 +15,17 @@ from deformrs.models.types import Classifier, read_scores
 def test_the_input_is_left_as_it_is() -> None:
     in_place = nn.Sequential(nn.ReLU(inplace=True), nn.Flatten())
     for built in (BuiltModel(in_place), BuiltModel(in_place, mean=(0.5,), std=(0.5,))):
-        before = some_pictures() - 0.5
+        before = some_images() - 0.5
         given = before.clone()
         scores(Classifier(built, torch.float32), given)
         assert torch.equal(given, before)
 
 
-def test_pictures_are_normalised_before_they_are_cast() -> None:
+def test_images_are_normalised_before_they_are_cast() -> None:
     """The difference of two close numbers would be lost in bfloat16."""
     built = BuiltModel(nn.Flatten(), mean=(0.5,), std=(0.001,))
-    pictures = torch.full((1, 1, 1, 1), 0.5004)
-    got = scores(Classifier(built, torch.bfloat16), pictures)
+    images = torch.full((1, 1, 1, 1), 0.5004)
+    got = scores(Classifier(built, torch.bfloat16), images)
     assert float(got) == pytest.approx(0.4, rel=0.01)
 
 
@@ -33,7 +33,7 @@ def test_the_number_of_channels_is_checked() -> None:
     for mean in ((0.5, 0.5, 0.5), (0.5, 0.5)):
         classifier = Classifier(BuiltModel(tiny_net(), mean=mean, std=mean), torch.float32)
         with pytest.raises(ModelError, match=f"of 1 channels; it must have the {len(mean)} that"):
-            scores(classifier, some_pictures(channels=1))
+            scores(classifier, some_images(channels=1))
 
 
 class Answer:
@@ -86,10 +86,10 @@ class Viewing(nn.Module):
         super().__init__()
         self.conv = nn.Conv2d(3, 2, 3)
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        features: Tensor = self.conv(pictures)
-        return features.view(len(pictures), -1)
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.conv(images)
+        return features.view(len(images), -1)
 
 
 def test_a_bare_network_keeps_its_memory_format() -> None:
-    assert scores(Classifier(BuiltModel(Viewing()), torch.float32), some_pictures()).shape[0] == 4
+    assert scores(Classifier(BuiltModel(Viewing()), torch.float32), some_images()).shape[0] == 4

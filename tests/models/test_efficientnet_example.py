@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_files import scores, some_pictures
+from small_files import scores, some_images
 
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
@@ -33,8 +33,8 @@ def test_it_runs_with_its_published_weights(root: Path) -> None:
     given = load_model(f"{root / SOURCE}:build", weights=weights)
     assert given.about["state_sha256"] == loaded.about["state_sha256"]
     assert loaded.preparation == Preparation(256, (224, 224), "bicubic", 3)
-    pictures = some_pictures(2, side=224)
-    check_fixed(loaded.module, pictures)
+    images = some_images(2, side=224)
+    check_fixed(loaded.module, images)
     with torch.inference_mode():
-        want = given.module.network.eval()((255 * pictures - 127) / 128)  # type: ignore[union-attr]
-    torch.testing.assert_close(scores(loaded.module, pictures), want, rtol=1e-3, atol=1e-3)
+        want = given.module.network.eval()((255 * images - 127) / 128)  # type: ignore[union-attr]
+    torch.testing.assert_close(scores(loaded.module, images), want, rtol=1e-3, atol=1e-3)

@@ -42,7 +42,7 @@ class WeightsRead(Parts):
 
 
 class OtherwiseForSymbols(Parts):
-    """Takes another way where the picture is a symbol: only trying it shows."""
+    """Takes another way where the image is a symbol: only trying it shows."""
 
     def forward(self, x: Tensor) -> Tensor:
         inner = self.conv(x)
@@ -110,17 +110,17 @@ def test_what_cannot_be_folded_is_kept(build: Callable[[], nn.Module]) -> None:
 
 
 class Hidden(nn.Module):
-    """Another way through it for bright pictures, which torch.fx does not see."""
+    """Another way through it for bright images, which torch.fx does not see."""
 
     def __init__(self) -> None:
         super().__init__()
         self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        features = self.conv(pictures)
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.conv(images)
         scores: Tensor = self.norm(features)
-        if isinstance(pictures, Tensor):
-            scores = torch.where(pictures.mean() > 0.7, features, scores)
+        if isinstance(images, Tensor):
+            scores = torch.where(images.mean() > 0.7, features, scores)
         return scores.mean((2, 3))
 
 

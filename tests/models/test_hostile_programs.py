@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_files import Payload, export, is_harmful, same, some_pictures, tiny_net
+from small_files import Payload, export, is_harmful, same, some_images, tiny_net
 
 from deformrs.errors import InputError
 from deformrs.models import load_model
@@ -45,7 +45,7 @@ def test_the_clean_copy_is_loaded_as_torch_does(tmp_path: Path) -> None:
     path = rewrite(export(tmp_path / "a.pt2", tiny_net()), lambda records: None)
     program = torch.export.load(clean_copy(path))
     torch.testing.assert_close(
-        program.module()(some_pictures()), torch.export.load(path).module()(some_pictures())
+        program.module()(some_images()), torch.export.load(path).module()(some_images())
     )
 
 
@@ -176,7 +176,7 @@ def test_libraries_and_notes_are_left_behind(tmp_path: Path) -> None:
     path = rewrite(export(tmp_path / "a.pt2", net), add)
     with zipfile.ZipFile(clean_copy(path)) as archive:
         assert not [name for name in archive.namelist() if "evil" in name or "extra" in name]
-    same(load_model(str(path)), net, some_pictures(), some_pictures())
+    same(load_model(str(path)), net, some_images(), some_images())
 
 
 def test_archives_that_torch_does_not_write_are_refused(tmp_path: Path) -> None:

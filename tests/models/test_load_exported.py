@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_files import export, same, some_pictures, tiny_net
+from small_files import export, same, some_images, tiny_net
 from torch import Tensor, nn
 
 from deformrs.data.preparation import Preparation
@@ -20,24 +20,24 @@ def test_any_batch_size(tmp_path: Path) -> None:
     path = export(tmp_path / "a.pt2", net)
     loaded = load_model(str(path), mean=(0.5,), std=(0.25,))
     for number in (1, 2, 7):
-        pictures = some_pictures(number)
-        same(loaded, net, pictures, (pictures - 0.5) / 0.25)
+        images = some_images(number)
+        same(loaded, net, images, (images - 0.5) / 0.25)
     assert loaded.preparation == Preparation(crop=(16, 16), channels=3)
     assert loaded.about["files"] == {"a.pt2": file_digest(path)}
     assert not any(part.training for part in loaded.module.modules())
-    check_fixed(loaded.module, some_pictures())
+    check_fixed(loaded.module, some_images())
 
 
 def test_a_fixed_batch_size_is_filled_up(tmp_path: Path) -> None:
     net = tiny_net()
     loaded = load_model(str(export(tmp_path / "a.pt2", net, batch=3)))
     for number in (1, 3, 7):
-        same(loaded, net, some_pictures(number), some_pictures(number))
+        same(loaded, net, some_images(number), some_images(number))
 
 
 class Restless(nn.Module):
-    def forward(self, pictures: Tensor) -> Tensor:
-        return pictures.mean((2, 3)) + torch.rand(3)
+    def forward(self, images: Tensor) -> Tensor:
+        return images.mean((2, 3)) + torch.rand(3)
 
 
 class Weighted(nn.Module):
@@ -47,15 +47,15 @@ class Weighted(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.rand(1, 5, 3, generator=torch.Generator().manual_seed(0)))
 
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         weight = nn.functional.batch_norm(self.weight, None, None, training=True)
-        return pictures.mean((2, 3)) @ weight[0].T
+        return images.mean((2, 3)) @ weight[0].T
 
 
 def test_statistics_of_weights_are_allowed(tmp_path: Path) -> None:
     net = Weighted()
     loaded = load_model(str(export(tmp_path / "a.pt2", net)))
-    same(loaded, net, some_pictures(), some_pictures())
+    same(loaded, net, some_images(), some_images())
 
 
 @pytest.mark.parametrize(

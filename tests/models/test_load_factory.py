@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from small_files import TinyNet, same, scores, some_pictures, tiny_net
+from small_files import TinyNet, same, scores, some_images, tiny_net
 
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
@@ -59,7 +59,7 @@ def test_a_factory_with_weights(tmp_path: Path, file: Path, name: str) -> None:
     else:
         save_file(net.state_dict(), weights)
     loaded = load_model(f"{file}:build", weights=weights)
-    same(loaded, net, some_pictures(), some_pictures())
+    same(loaded, net, some_images(), some_images())
     assert loaded.preparation == Preparation()
     assert loaded.class_names is None
     digests = {"mymodel.py": file_digest(file), name: file_digest(weights)}
@@ -71,7 +71,7 @@ def test_a_factory_may_say_what_its_network_wants(tmp_path: Path, file: Path) ->
     net = tiny_net(seed=5)
     save_file(net.state_dict(), tmp_path / "w.safetensors")
     loaded = load_model(f"{file}:described", weights=tmp_path / "w.safetensors")
-    same(loaded, net, some_pictures(), (some_pictures() - 0.5) / 0.25)
+    same(loaded, net, some_images(), (some_images() - 0.5) / 0.25)
     assert loaded.preparation == Preparation(crop=(16, 16), channels=3)
     assert loaded.class_names == ("a", "b", "c", "d", "e")
     assert loaded.about["mean"] == [0.5]
@@ -86,7 +86,7 @@ def test_the_file_may_import_its_neighbours(tmp_path: Path) -> None:
     before = list(sys.path)
     loaded = load_model(f"{tmp_path / 'mymodel.py'}:build")
     assert sys.path == before
-    assert scores(loaded.module, some_pictures()).shape == (4, 9)
+    assert scores(loaded.module, some_images()).shape == (4, 9)
 
 
 def test_weights_for_another_network_name_the_key(tmp_path: Path, file: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_files import scores, some_pictures
+from small_files import scores, some_images
 
 import torchvision_ops
 from deformrs.data.preparation import Preparation
@@ -69,12 +69,12 @@ def test_a_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
     assert logging.getLogger("transformers").level != logging.CRITICAL
     assert transformers.utils.logging.is_progress_bar_enabled()
-    pictures = some_pictures()
+    images = some_images()
     mean, std = (torch.tensor(PROCESSOR[key])[:, None, None] for key in ("image_mean", "image_std"))
     with torch.inference_mode():
-        want = net((pictures - mean) / std).logits
-    torch.testing.assert_close(scores(loaded.module, pictures), want)
-    check_fixed(loaded.module, pictures)
+        want = net((images - mean) / std).logits
+    torch.testing.assert_close(scores(loaded.module, images), want)
+    check_fixed(loaded.module, images)
     assert loaded.preparation == Preparation((16, 16), None, "bicubic", 3)
     assert loaded.class_names == ("cat", "dog", "bird")
     names = ("config.json", "model.safetensors", "preprocessor_config.json")
@@ -90,10 +90,10 @@ def test_a_convolutional_one(tmp_path: Path) -> None:
     processor = PROCESSOR | {"image_processor_type": "ConvNextImageProcessor", "crop_pct": 0.875}
     save(tmp_path, net, processor | {"size": {"shortest_edge": 224}})
     loaded = load_model(f"hf:{tmp_path}", mean=(0.5,), std=(0.5,))
-    pictures = some_pictures(side=32)
+    images = some_images(side=32)
     with torch.inference_mode():
-        want = net((pictures - 0.5) / 0.5).logits
-    torch.testing.assert_close(scores(loaded.module, pictures), want, rtol=1e-4, atol=1e-5)
+        want = net((images - 0.5) / 0.5).logits
+    torch.testing.assert_close(scores(loaded.module, images), want, rtol=1e-4, atol=1e-5)
     assert loaded.preparation == Preparation(256, (224, 224), "bicubic", 3)
     assert loaded.class_names is None  # LABEL_0, LABEL_1 ... are no names
 
@@ -198,7 +198,7 @@ def test_sizes_are_understood(changes: dict[str, Any], wanted: tuple[Any, ...]) 
         ({"do_rescale": False, "image_mean": [127.5], "image_std": [255.0]}, (0.5,), (1.0,)),
     ],
 )
-def test_normalisation_is_for_pictures_in_0_to_1(
+def test_normalisation_is_for_images_in_0_to_1(
     changes: dict[str, Any], mean: tuple[float, ...], std: tuple[float, ...]
 ) -> None:
     wanted = read_processor("a", PROCESSOR | changes, 3)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from small_files import scores, some_pictures, tiny_net
+from small_files import scores, some_images, tiny_net
 from torch import nn
 
 from deformrs.data.preparation import Preparation
@@ -107,9 +107,9 @@ def test_what_the_caller_gives_wins_field_by_field(source: str) -> None:
         assert load_model(source, preparation=given).preparation == merged
     loaded = load_model(source, mean=(0.1,), std=(0.2,))
     assert (loaded.about["mean"], loaded.about["std"]) == ([0.1], [0.2])
-    pictures = some_pictures()
+    images = some_images()
     torch.testing.assert_close(
-        scores(loaded.module, pictures), scores(tiny_net(), (pictures - 0.1) / 0.2)
+        scores(loaded.module, images), scores(tiny_net(), (images - 0.1) / 0.2)
     )
 
 
@@ -128,8 +128,8 @@ def test_precision_is_that_of_the_network_and_scores_are_float32(
     kinds = {part.dtype for part in loaded.module.parameters()}
     assert kinds == {getattr(torch, precision)}
     assert loaded.about["precision"] == precision
-    got = scores(loaded.module, some_pictures())
-    want = scores(load_model(source).module, some_pictures())
+    got = scores(loaded.module, some_images())
+    want = scores(load_model(source).module, some_images())
     assert got.dtype == torch.float32
     assert bool((got != want).any()) == (precision != "float32")
     torch.testing.assert_close(got, want, rtol=0.05, atol=0.02)
@@ -144,7 +144,7 @@ def test_equal_models_say_the_same_about_themselves(source: str) -> None:
 def test_the_number_of_channels_is_checked(source: str) -> None:
     loaded = load_model(source, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
     with pytest.raises(ModelError, match="of 1 channels; it must have the 3"):
-        scores(loaded.module, some_pictures(channels=1))
+        scores(loaded.module, some_images(channels=1))
 
 
 def test_a_package_that_is_absent_is_named_with_its_extra(tmp_path: Path) -> None:

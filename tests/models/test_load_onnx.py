@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_files import same, scores, some_pictures
+from small_files import same, scores, some_images
 from torch import Tensor, nn
 
 from deformrs.data.preparation import Preparation
@@ -25,8 +25,8 @@ MATRIX = np.random.default_rng(0).normal(size=(3 * 8 * 8, 5)).astype(np.float32)
 class Linear(nn.Module):
     """What the files below compute."""
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        return pictures.flatten(1) @ torch.from_numpy(MATRIX)
+    def forward(self, images: Tensor) -> Tensor:
+        return images.flatten(1) @ torch.from_numpy(MATRIX)
 
 
 def write(
@@ -38,7 +38,7 @@ def write(
     before: str = "Identity",
     **options: Any,
 ) -> Path:
-    """pictures -> `before` -> flatten -> times a matrix, as an ONNX file."""
+    """images -> `before` -> flatten -> times a matrix, as an ONNX file."""
     helper = onnx.helper
     names = [f"y{number}" for number in range(outputs)]
     nodes = [
@@ -62,33 +62,33 @@ def test_any_batch_size(tmp_path: Path) -> None:
     path = write(tmp_path / "a.onnx")
     loaded = load_model(str(path), mean=(0.5, 0.4, 0.3), std=(0.2, 0.2, 0.1))
     for number in (1, 3, 8):
-        pictures = some_pictures(number, side=8)
+        images = some_images(number, side=8)
         mean, std = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.2, 0.1])
-        normalised = (pictures - mean[:, None, None]) / std[:, None, None]
-        same(loaded, Linear(), pictures, normalised)
+        normalised = (images - mean[:, None, None]) / std[:, None, None]
+        same(loaded, Linear(), images, normalised)
     assert loaded.preparation == Preparation(crop=(8, 8), channels=3)
     assert loaded.about["files"] == {"a.onnx": file_digest(path)}
-    check_fixed(loaded.module, some_pictures(side=8))
+    check_fixed(loaded.module, some_images(side=8))
 
 
 def test_a_fixed_batch_size_is_filled_up(tmp_path: Path) -> None:
     loaded = load_model(str(write(tmp_path / "a.onnx", (3, 3, 8, 8))))
     for number in (1, 3, 7):
-        pictures = some_pictures(number, side=8)
-        same(loaded, Linear(), pictures, pictures)
+        images = some_images(number, side=8)
+        same(loaded, Linear(), images, images)
 
 
-def test_any_size_of_picture_leaves_the_cut_open(tmp_path: Path) -> None:
+def test_any_size_of_image_leaves_the_cut_open(tmp_path: Path) -> None:
     loaded = load_model(str(write(tmp_path / "a.onnx", ("n", 3, "h", "w"))))
     assert loaded.preparation == Preparation(channels=3)
 
 
 def test_half_precision_inside_the_file(tmp_path: Path) -> None:
     loaded = load_model(str(write(tmp_path / "a.onnx", kind=onnx.TensorProto.FLOAT16)))
-    pictures = some_pictures(side=8)
-    got = scores(loaded.module, pictures)
+    images = some_images(side=8)
+    got = scores(loaded.module, images)
     assert got.dtype == torch.float32
-    torch.testing.assert_close(got, scores(Linear(), pictures), rtol=0.02, atol=0.05)
+    torch.testing.assert_close(got, scores(Linear(), images), rtol=0.02, atol=0.05)
 
 
 def test_weights_beside_the_file_are_in_the_digests(tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_weights_beside_the_file_are_in_the_digests(tmp_path: Path) -> None:
     path = write(tmp_path / "a.onnx", **stored, location="a.onnx.data")
     (tmp_path / "other.data").write_text("not of this model")
     loaded = load_model(str(path))
-    pictures = some_pictures(side=8)
-    same(loaded, Linear(), pictures, pictures)
+    images = some_images(side=8)
+    same(loaded, Linear(), images, images)
     names = ("a.onnx", "a.onnx.data")
     assert loaded.about["files"] == {name: file_digest(tmp_path / name) for name in names}
     long = "weights-" + 150 * "x"
@@ -108,15 +108,15 @@ def test_weights_beside_the_file_are_in_the_digests(tmp_path: Path) -> None:
 def test_random_numbers_are_noticed(tmp_path: Path) -> None:
     loaded = load_model(str(write(tmp_path / "a.onnx", before="RandomUniformLike")))
     with pytest.raises(ModelError, match="a certificate needs a fixed model"):
-        check_fixed(loaded.module, some_pictures(side=8))
+        check_fixed(loaded.module, some_images(side=8))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"outputs": 2}, "of 1 inputs and 2 outputs"),
-        ({"shape": ("n", 8, 8, 3)}, "must be for float pictures N x C x H x W"),
-        ({"shape": ("n", 192)}, "must be for float pictures N x C x H x W"),
+        ({"shape": ("n", 8, 8, 3)}, "must be for float images N x C x H x W"),
+        ({"shape": ("n", 192)}, "must be for float images N x C x H x W"),
         ({"kind": onnx.TensorProto.DOUBLE}, "tensor.double."),
     ],
 )
@@ -125,12 +125,10 @@ def test_other_inputs_are_refused(tmp_path: Path, options: dict[str, Any], messa
         load_model(str(write(tmp_path / "a.onnx", **options)))
 
 
-def test_a_picture_of_another_size_is_one_line(tmp_path: Path) -> None:
+def test_a_image_of_another_size_is_one_line(tmp_path: Path) -> None:
     loaded = load_model(str(write(tmp_path / "a.onnx")))
-    with pytest.raises(
-        ModelError, match=r"must be scores for pictures of shape \(2, 3, 9, 9\)"
-    ) as e:
-        scores(loaded.module, some_pictures(2, side=9))
+    with pytest.raises(ModelError, match=r"must be scores for images of shape \(2, 3, 9, 9\)") as e:
+        scores(loaded.module, some_images(2, side=9))
     assert "\n" not in str(e.value)
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from small_files import draw, same, some_pictures, tiny_net
+from small_files import draw, same, some_images, tiny_net
 
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
@@ -27,8 +27,8 @@ def test_what_is_saved_is_found_again(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "a"
     save_model(folder, net, DIGITS, ("a", "b", "c", "d"))
     loaded = load_model(str(folder))
-    pictures = some_pictures(channels=1)
-    same(loaded, net, pictures, pictures)
+    images = some_images(channels=1)
+    same(loaded, net, images, images)
     assert loaded.preparation == DIGITS
     assert loaded.class_names == ("a", "b", "c", "d")
     names = ("model.json", "model.safetensors")
@@ -40,16 +40,16 @@ def test_a_normalisation_is_kept(tmp_path: Path) -> None:
     net = trained()
     save_model(tmp_path, net, DIGITS, mean=(0.25,), std=(0.5,))
     loaded = load_model(str(tmp_path))
-    pictures = some_pictures(channels=1)
-    same(loaded, net, pictures, (pictures - 0.25) / 0.5)
+    images = some_images(channels=1)
+    same(loaded, net, images, (images - 0.25) / 0.5)
     assert loaded.class_names is None
 
 
 def test_saving_again_replaces(tmp_path: Path) -> None:
     save_model(tmp_path, trained(0), DIGITS)
     save_model(tmp_path, trained(1), DIGITS)
-    pictures = some_pictures(channels=1)
-    same(load_model(str(tmp_path)), trained(1), pictures, pictures)
+    images = some_images(channels=1)
+    same(load_model(str(tmp_path)), trained(1), images, images)
 
 
 def test_guarantee_save_model_is_never_mixed(tmp_path: Path) -> None:

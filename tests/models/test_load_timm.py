@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from small_files import normalised, photo, same, some_pictures
+from small_files import normalised, photo, same, some_images
 
 import torchvision_ops
 from deformrs.data.preparation import Preparation
@@ -30,9 +30,9 @@ def test_timm_with_local_weights(tmp_path: Path, suffix: str) -> None:
     else:
         save_file(net.state_dict(), weights)
     loaded = load_model("timm:test_resnet", weights=weights)
-    pictures = some_pictures(side=32)
-    same(loaded, net, pictures, normalised(loaded, pictures))
-    check_fixed(loaded.module, pictures)
+    images = some_images(side=32)
+    same(loaded, net, images, normalised(loaded, images))
+    check_fixed(loaded.module, images)
     assert loaded.about["files"] == {weights.name: file_digest(weights)}
     assert loaded.about["timm"] == timm.__version__
     assert loaded.class_names is not None
@@ -40,7 +40,7 @@ def test_timm_with_local_weights(tmp_path: Path, suffix: str) -> None:
     assert "goldfish" in loaded.class_names[1]
 
 
-def test_timm_pictures_are_prepared_as_timm_does(tmp_path: Path) -> None:
+def test_timm_images_are_prepared_as_timm_does(tmp_path: Path) -> None:
     net = timm.create_model("test_resnet")
     save_file(net.state_dict(), tmp_path / "w.safetensors")
     loaded = load_model("timm:test_resnet", weights=tmp_path / "w.safetensors")
@@ -73,7 +73,7 @@ def test_the_size_of_every_timm_network_is_understood() -> None:
 
 
 def test_the_default_preparation_of_resnet18() -> None:
-    """As the model card says: 224 x 224, 95 % of the picture, bicubic."""
+    """As the model card says: 224 x 224, 95 % of the image, bicubic."""
     config = timm.data.resolve_data_config(
         pretrained_cfg=timm.get_pretrained_cfg("resnet18").to_dict()
     )
@@ -84,8 +84,8 @@ def test_the_number_of_classes_is_that_of_the_weights(tmp_path: Path) -> None:
     net = timm.create_model("test_vit", num_classes=7).eval()
     save_file(net.state_dict(), tmp_path / "w.safetensors")
     loaded = load_model("timm:test_vit", weights=tmp_path / "w.safetensors")
-    pictures = some_pictures(2, side=160)
-    same(loaded, net, pictures, normalised(loaded, pictures))
+    images = some_images(2, side=160)
+    same(loaded, net, images, normalised(loaded, images))
     assert loaded.class_names is None
 
 

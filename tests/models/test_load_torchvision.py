@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from small_files import normalised, photo, same, some_pictures
+from small_files import normalised, photo, same, some_images
 
 import torchvision_ops
 from deformrs.errors import InputError
@@ -25,8 +25,8 @@ def test_torchvision_with_local_weights(tmp_path: Path) -> None:
     weights = tmp_path / "w.safetensors"
     save_file(net.state_dict(), weights)
     loaded = load_model(f"torchvision:{SMALL}", weights=weights)
-    pictures = some_pictures(side=64)
-    same(loaded, net, pictures, normalised(loaded, pictures))
+    images = some_images(side=64)
+    same(loaded, net, images, normalised(loaded, images))
     assert loaded.about["files"] == {"w.safetensors": file_digest(weights)}
     assert loaded.class_names is not None
     assert loaded.class_names[:2] == ("tench", "goldfish")
@@ -59,16 +59,16 @@ def test_published_oddities_are_known(tmp_path: Path, name: str) -> None:
     assert (name == "densenet121") == (state.keys() != net.state_dict().keys())
     torch.save(state, tmp_path / "w.pth")
     loaded = load_model(f"torchvision:{name}", weights=tmp_path / "w.pth")
-    pictures = some_pictures(2, side=64)
-    same(loaded, net, pictures, normalised(loaded, pictures))
+    images = some_images(2, side=64)
+    same(loaded, net, images, normalised(loaded, images))
 
 
 def test_the_number_of_classes_is_that_of_the_weights(tmp_path: Path) -> None:
     net = torchvision.models.get_model(SMALL, num_classes=7).eval()
     save_file(net.state_dict(), tmp_path / "w.safetensors")
     loaded = load_model(f"torchvision:{SMALL}", weights=tmp_path / "w.safetensors")
-    pictures = some_pictures(2, side=64)
-    same(loaded, net, pictures, normalised(loaded, pictures))
+    images = some_images(2, side=64)
+    same(loaded, net, images, normalised(loaded, images))
     assert loaded.class_names is None
 
 

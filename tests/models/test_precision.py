@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_files import export, scores, some_pictures, tiny_net
+from small_files import export, scores, some_images, tiny_net
 from torch import Tensor, nn
 
 from deformrs.data.preparation import Preparation
@@ -43,31 +43,31 @@ class OwnConstant(nn.Module):
         self.conv = nn.Conv2d(3, 2, 3)
         self.shift = torch.full((1, 3, 1, 1), 0.5)
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        features: Tensor = self.conv(pictures - self.shift)
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.conv(images - self.shift)
         return features.mean((2, 3))
 
 
 class Huge(nn.Module):
     """No number in bfloat16, which rounds the largest ones up."""
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        largest = torch.tensor(torch.finfo(torch.float32).max).to(pictures)
-        return pictures.flatten(1)[:, :2] * 0 + largest
+    def forward(self, images: Tensor) -> Tensor:
+        largest = torch.tensor(torch.finfo(torch.float32).max).to(images)
+        return images.flatten(1)[:, :2] * 0 + largest
 
 
 class Lifted(nn.Module):
     """Scores far larger than what tells them apart: all alike in bfloat16."""
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        return pictures.flatten(1)[:, :5] + 1e4
+    def forward(self, images: Tensor) -> Tensor:
+        return images.flatten(1)[:, :5] + 1e4
 
 
 class Mixing(nn.Module):
-    """A score depends on the other pictures of its batch."""
+    """A score depends on the other images of its batch."""
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        few = pictures.flatten(1)[:, :5]
+    def forward(self, images: Tensor) -> Tensor:
+        few = images.flatten(1)[:, :5]
         return few + 0.01 * few.mean(0)
 
 
@@ -102,7 +102,7 @@ def test_the_module_is_one_graph(mean: tuple[float, ...] | None, channels_last: 
     built = BuiltModel(tiny_net(), mean=mean, std=mean, channels_last=channels_last)
     classifier = Classifier(built, torch.float32).eval().requires_grad_(False)
     compiled = torch.compile(classifier, backend="eager", fullgraph=True)
-    pictures = some_pictures()
+    images = some_images()
     with torch.inference_mode():
-        got = compiled(pictures)
-    torch.testing.assert_close(got, scores(classifier, pictures))
+        got = compiled(images)
+    torch.testing.assert_close(got, scores(classifier, images))

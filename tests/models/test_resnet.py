@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from small_files import same, scores, some_pictures
+from small_files import same, scores, some_images
 from torch import nn
 
 import torchvision_ops
@@ -43,10 +43,10 @@ def test_published_weights_of_resnet50_fit_and_mean_the_same(tmp_path: Path, lib
     ours = ResNet50(num_classes=7)
     assert list(ours.state_dict()) == list(theirs.state_dict())
     fit_state(ours, read_state(tmp_path / "w.safetensors"), "w.safetensors")
-    pictures = some_pictures(2, side=64)
-    want = scores(theirs.eval(), pictures)
+    images = some_images(2, side=64)
+    want = scores(theirs.eval(), images)
     assert 0 < want.std() < torch.inf
-    torch.testing.assert_close(scores(ours.eval(), pictures), want, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(scores(ours.eval(), images), want, rtol=1e-4, atol=1e-5)
 
 
 def test_resnet18_is_the_usual_one_but_for_its_stem() -> None:
@@ -57,10 +57,10 @@ def test_resnet18_is_the_usual_one_but_for_its_stem() -> None:
     enliven(theirs)
     ours = ResNet18()
     fit_state(ours, theirs.state_dict(), "w.pth")
-    pictures = some_pictures(2, side=32)
-    want = scores(theirs.eval(), pictures)
+    images = some_images(2, side=32)
+    want = scores(theirs.eval(), images)
     assert 0 < want.std() < torch.inf
-    torch.testing.assert_close(scores(ours.eval(), pictures), want, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(scores(ours.eval(), images), want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -99,20 +99,20 @@ def test_weights_have_the_spread_that_keeps_signals_alive() -> None:
 
 @pytest.mark.parametrize("side", [28, 32, 64])
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_small_pictures_of_any_kind(side: int, channels: int) -> None:
+def test_small_images_of_any_kind(side: int, channels: int) -> None:
     net = ResNet18(num_classes=5, channels=channels, width=8).eval()
-    pictures = some_pictures(2, channels, side)
-    assert scores(net, pictures).shape == (2, 5)
-    assert net.layer1(net.conv1(pictures)).shape == (2, 8, side, side)
+    images = some_images(2, channels, side)
+    assert scores(net, images).shape == (2, 5)
+    assert net.layer1(net.conv1(images)).shape == (2, 8, side, side)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_training_step_reaches_every_weight(kind: type[ResNet18] | type[ResNet50]) -> None:
     net = kind(num_classes=4, width=8)
     net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    pictures = some_pictures(4, side=64).contiguous(memory_format=torch.channels_last)
+    images = some_images(4, side=64).contiguous(memory_format=torch.channels_last)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        answer = net(pictures)
+        answer = net(images)
         loss = nn.functional.cross_entropy(answer.float(), torch.tensor([0, 1, 2, 3]))
     torch.autograd.backward(loss)
     assert answer.dtype == torch.bfloat16
@@ -127,25 +127,25 @@ def test_a_training_step_reaches_every_weight(kind: type[ResNet18] | type[ResNet
 def test_one_graph_and_a_fixed_function(kind: type[ResNet18] | type[ResNet50]) -> None:
     net = kind(num_classes=4, width=8)
     enliven(net)
-    pictures = some_pictures(2, side=32)
+    images = some_images(2, side=32)
     compiled = torch.compile(net.eval(), fullgraph=True, backend="eager")  # raises at a break
     with torch.inference_mode():
-        assert torch.equal(compiled(pictures), net(pictures))
-    check_fixed(net, pictures)
+        assert torch.equal(compiled(images), net(images))
+    check_fixed(net, images)
 
 
 def test_networks_are_found_again_with_their_normalisation(tmp_path: Path) -> None:
     net = ResNet18(num_classes=4, channels=1, width=8, seed=2)
     enliven(net)
     save_model(tmp_path, net.eval(), Preparation(channels=1), mean=(0.25,), std=(0.5,))
-    pictures = some_pictures(channels=1)
-    same(load_model(str(tmp_path)), net, pictures, (pictures - 0.25) / 0.5)
+    images = some_images(channels=1)
+    same(load_model(str(tmp_path)), net, images, (images - 0.25) / 0.5)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"width": 0}, "width is 0; it must be a whole number of at least 1"),
+        ({"width": 0}, "width is 0; it must be an integer of at least 1"),
         ({"width": 2.5}, "width is 2.5"),
         ({"num_classes": True}, "num_classes is True"),
         ({"channels": -1}, "channels is -1"),

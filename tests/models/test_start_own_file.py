@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from small_files import TinyNet, same, some_pictures, tiny_net
+from small_files import TinyNet, same, some_images, tiny_net
 from torch import nn
 
 import torchvision_ops
@@ -123,7 +123,7 @@ def test_a_folder_never_makes_a_file_run(tmp_path: Path, file: Path) -> None:
     assert not ran.exists()
     weights = folder / "model.safetensors"
     loaded = load_model(f"{file}:build", weights=weights)
-    same(loaded, net, some_pictures(), (some_pictures() - 0.5) / 0.25)
+    same(loaded, net, some_images(), (some_images() - 0.5) / 0.25)
     assert loaded.preparation == said
     assert ran.exists()
 

@@ -104,7 +104,7 @@ def test_resnet50_with_weights_is_normalised_as_published(tmp_path: Path) -> Non
     assert start_model("resnet50:width=8", 10, 1, weights=grey).built.mean is None
 
 
-def test_libraries_say_how_their_weights_want_pictures(tmp_path: Path) -> None:
+def test_libraries_say_how_their_weights_want_images(tmp_path: Path) -> None:
     net = timm.create_model("test_resnet")
     weights = weights_of(net, tmp_path / "w.safetensors")
     start = start_model("timm:test_resnet", 1000, 3, weights=weights)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_files import same, scores, some_pictures
+from small_files import same, scores, some_images
 
 import torchvision_ops
 from deformrs.data.preparation import Preparation
@@ -53,7 +53,7 @@ def test_own_networks_by_name(source: str, network: str, width: int) -> None:
     said = start.built.preparation
     assert said == (large if network == "ResNet50" else Preparation(channels=1))
     assert start.about["files"] == {}
-    assert scores(start.built.module.eval(), some_pictures(2, 1, 32)).shape == (2, 7)
+    assert scores(start.built.module.eval(), some_images(2, 1, 32)).shape == (2, 7)
 
 
 @pytest.mark.parametrize("source", SCRATCH)
@@ -81,10 +81,10 @@ def test_what_is_saved_is_found_again_and_gone_on_from(tmp_path: Path, source: s
     net, said = start.built.module, start.built.preparation
     described = (start.network, start.arguments)
     save_model(tmp_path, net, said, mean=MEAN, std=STD, described=described)
-    pictures = some_pictures(2, side=64)
-    normalised = (pictures - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]
+    images = some_images(2, side=64)
+    normalised = (images - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]
     loaded = load_model(str(tmp_path))
-    same(loaded, net.eval(), pictures, normalised)
+    same(loaded, net.eval(), images, normalised)
     assert loaded.preparation == said
     again = start_model(str(tmp_path), 4, 3, seed=2)
     assert (again.network, again.arguments) == described
@@ -102,18 +102,18 @@ def test_what_is_saved_is_found_again_and_gone_on_from(tmp_path: Path, source: s
 def test_timm_takes_other_channels(channels: int) -> None:
     start = start_model("timm:test_vit", 3, channels)
     assert start.built.preparation.channels == (1 if channels == 1 else None)
-    assert scores(start.built.module.eval(), some_pictures(2, channels, 160)).shape == (2, 3)
+    assert scores(start.built.module.eval(), some_images(2, channels, 160)).shape == (2, 3)
 
 
 def test_scores_are_counted_and_the_network_stays_as_it_is() -> None:
     start = start_model("resnet18:width=8", 4, 3)
     start.built.module.train()
     digest = state_digest(start.built.module)
-    check_scores(start.built, 4, some_pictures())
+    check_scores(start.built, 4, some_images())
     with pytest.raises(InputError, match="scores of the network is 4; it must be 5"):
-        check_scores(start.built, 5, some_pictures())
-    with pytest.raises(RuntimeError, match="must be scores for pictures of shape"):
-        check_scores(start.built, 4, some_pictures(channels=1))
+        check_scores(start.built, 5, some_images())
+    with pytest.raises(RuntimeError, match="must be scores for images of shape"):
+        check_scores(start.built, 4, some_images(channels=1))
     assert all(part.training for part in start.built.module.modules())
     assert state_digest(start.built.module) == digest
 
@@ -121,7 +121,7 @@ def test_scores_are_counted_and_the_network_stays_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("source", "options", "message"),
     [
-        ("resnet18:width=a", {}, "the width of resnet18 is 'a'; it must be a whole number"),
+        ("resnet18:width=a", {}, "the width of resnet18 is 'a'; it must be an integer"),
         ("resnet18:width=0", {}, "the width of resnet18 is '0'"),
         ("resnet18:width=" + "9" * 5000, {}, "the width of resnet18"),
         ("resnet18:depth=3", {}, "a field of resnet18 is 'depth=3'; it must be width"),

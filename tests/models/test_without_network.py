@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from small_files import scores, some_pictures
+from small_files import scores, some_images
 
 import torchvision_ops
 
@@ -41,10 +41,10 @@ def test_weights_in_the_caches_need_no_network(tmp_path: Path) -> None:
 import torch, torchvision_ops; torchvision_ops.declare()
 from deformrs.models import load_model
 torch.set_num_threads(1)
-pictures = torch.load({str(tmp_path / "pictures.pt")!r}, weights_only=True)
+images = torch.load({str(tmp_path / "pictures.pt")!r}, weights_only=True)
 for source in ("torchvision:{SMALL}", "timm:test_resnet"):
     loaded = load_model(source)
-    scores = loaded.module((pictures))
+    scores = loaded.module((images))
     torch.save(scores, {str(tmp_path)!r} + "/" + source.partition(":")[0] + ".pt")
 for source in ("timm:resnet18", "torchvision:resnet18", "hf:someone/something"):
     try:
@@ -52,8 +52,8 @@ for source in ("timm:resnet18", "torchvision:resnet18", "hf:someone/something"):
     except ValueError as error:
         print(error)
 """
-    pictures = some_pictures(2, side=64)
-    torch.save(pictures, tmp_path / "pictures.pt")
+    images = some_images(2, side=64)
+    torch.save(images, tmp_path / "pictures.pt")
     environment = os.environ | {
         "PYTHONPATH": str(TESTS),
         "TORCH_HOME": str(tmp_path / "torch"),
@@ -82,6 +82,6 @@ for source in ("timm:resnet18", "torchvision:resnet18", "hf:someone/something"):
         mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
         if name == "timm":
             mean = std = torch.tensor([0.5, 0.5, 0.5])
-        want = scores(original, (pictures - mean[:, None, None]) / std[:, None, None])
+        want = scores(original, (images - mean[:, None, None]) / std[:, None, None])
         got = torch.load(tmp_path / f"{name}.pt", weights_only=True)
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)

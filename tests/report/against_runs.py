@@ -7,7 +7,7 @@ import io
 import math
 from pathlib import Path
 
-from made_runs import Picture, stored
+from made_runs import Entry, stored
 
 from deformrs import (
     Affine,
@@ -24,16 +24,16 @@ from deformrs import (
 from deformrs.runs import StoredRun
 
 DEGREE = math.radians(1)
-PICTURES = 40
+IMAGES = 40
 # All thousand samples agree: p >= 0.001^(1/1000) = 0.993116. Uniform noise certifies
 # 2p - 1 = 0.98623 of its scale, Gaussian noise 2.4635 of it.
 SURE, ABSTAINS = 1000, 500
 
 
-def pictures(right: int, total: int = PICTURES) -> list[Picture]:
+def images(right: int, total: int = IMAGES) -> list[Entry]:
     """The first `right` are answered surely and rightly; then wrong ones and abstentions."""
-    others = [Picture(0, 1, SURE) if k % 2 else Picture(0, 0, ABSTAINS) for k in range(total)]
-    return [Picture(0, 0, SURE)] * right + others[right:]
+    others = [Entry(0, 1, SURE) if k % 2 else Entry(0, 0, ABSTAINS) for k in range(total)]
+    return [Entry(0, 0, SURE)] * right + others[right:]
 
 
 def run(
@@ -42,15 +42,15 @@ def run(
     deformation: Deformation,
     law: NoiseLaw,
     data: str = "mnist",
-    total: int = PICTURES,
+    total: int = IMAGES,
 ) -> StoredRun:
     size = (32, 32) if data.startswith("cifar10") else (28, 28)
-    some = pictures(right, total)
+    some = images(right, total)
     return stored(folder, some, deformation, law, data=data, size=size, on_disk=True)
 
 
 def turns(folder: Path, data: str = "mnist") -> list[StoredRun]:
-    """54° is right on 30 of 40 pictures, up to 53.25°; 180° on 20, at every angle."""
+    """54° is right on 30 of 40 images, up to 53.25°; 180° on 20, at every angle."""
     return [
         run(folder / data / "turn54", 30, Rotation(), Uniform(54 * DEGREE), data),
         run(folder / data / "turn180", 20, Rotation(), Uniform(180 * DEGREE), data),
@@ -62,7 +62,7 @@ def composed_law(sigma: float) -> Independent:
 
 
 def both_routes(folder: Path, data: str = "cifar10") -> list[StoredRun]:
-    """Affine noise of 0.3 certifies 0.739 > 0.503 on 30 pictures; the other run is right on 35."""
+    """Affine noise of 0.3 certifies 0.739 > 0.503 on 30 images; the other run is right on 35."""
     chain = Compose(Translation(), Rotation(), Scaling())
     return [
         run(folder / data / "affine", 30, Affine(), Gaussian(0.3), data),

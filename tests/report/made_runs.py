@@ -16,8 +16,8 @@ ALPHA, METHOD, N = 0.001, "clopper_pearson", 1000
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A picture of class `label`, answered `top` by `hits` of the thousand samples."""
+class Entry:
+    """An image of class `label`, answered `top` by `hits` of the thousand samples."""
 
     label: int
     top: int
@@ -26,11 +26,11 @@ class Picture:
     source: str = ""
 
 
-def many(total: int, classes: int = 10, least: int = 400) -> list[Picture]:
-    """Pictures that abstain, hold a little, and hold far; one in nine is answered wrongly."""
+def many(total: int, classes: int = 10, least: int = 400) -> list[Entry]:
+    """Images that abstain, hold a little, and hold far; one in nine is answered wrongly."""
     step = (N - least) / max(1, total - 1)
     return [
-        Picture(
+        Entry(
             label=k % classes,
             top=(k + (k % 9 == 8)) % classes,
             hits=N - round(step * ((k * 7919) % total)),
@@ -42,7 +42,7 @@ def many(total: int, classes: int = 10, least: int = 400) -> list[Picture]:
 
 
 def results(
-    pictures: Sequence[Picture],
+    images: Sequence[Entry],
     deformation: Deformation,
     law: NoiseLaw,
     classes: int,
@@ -50,20 +50,20 @@ def results(
 ) -> list[Result]:
     space = deformation.space(size)
     made = []
-    for index, picture in enumerate(pictures):
+    for index, image in enumerate(images):
         selection, estimation = [0] * classes, [0] * classes
-        selection[picture.top] = 100
-        estimation[picture.top] = picture.hits
-        estimation[(picture.top + 1) % classes] += N - picture.hits
+        selection[image.top] = 100
+        estimation[image.top] = image.hits
+        estimation[(image.top + 1) % classes] += N - image.hits
         counts = Counts(tuple(selection), tuple(estimation))
         certificate = law.certify(counts, space, ALPHA)
-        made.append(Result(index, picture.label, certificate, picture.plain, picture.source))
+        made.append(Result(index, image.label, certificate, image.plain, image.source))
     return made
 
 
 def stored(
     folder: Path,
-    pictures: Sequence[Picture] | None = None,
+    images: Sequence[Entry] | None = None,
     deformation: Deformation = Rotation(),  # noqa: B008 (immutable)
     law: NoiseLaw = Uniform(1.0),  # noqa: B008
     *,
@@ -73,10 +73,8 @@ def stored(
     size: tuple[int, int] = (28, 28),
     on_disk: bool = False,
 ) -> StoredRun:
-    """A run of these pictures, by way of its folder if it is to lie on the disk."""
-    some = results(
-        many(40, classes) if pictures is None else pictures, deformation, law, classes, size
-    )
+    """A run of these images, by way of its folder if it is to lie on the disk."""
+    some = results(many(40, classes) if images is None else images, deformation, law, classes, size)
     about: Config = {"deformation": deformation.to_config(), "n": N, "n0": 100, "skip": 1}
     if data is not None:
         about["data"] = {"name": data, "class_names": None if names is None else list(names)}

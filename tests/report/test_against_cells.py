@@ -8,7 +8,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from against_runs import DEGREE, PICTURES, pictures, rows, run, table_rows, turns
+from against_runs import DEGREE, IMAGES, images, rows, run, table_rows, turns
 from made_runs import many, stored
 
 from deformrs import Affine, Gaussian, Rotation, Scaling, Translation, Uniform
@@ -67,7 +67,7 @@ def test_a_cell_that_is_just_reached_is_not_below(tmp_path: Path) -> None:
     law = Uniform(18 * DEGREE)
     paper = paper_for("mnist", {"name": "rotation"})
     for right, total, reached in ((4943, 5000, True), (4942, 5000, False)):
-        made = stored(tmp_path, pictures(right, total), Rotation(), law, data="mnist")
+        made = stored(tmp_path, images(right, total), Rotation(), law, data="mnist")
         reading = read(made)
         assert paper is not None
         assert reading.block is not None
@@ -77,7 +77,7 @@ def test_a_cell_that_is_just_reached_is_not_below(tmp_path: Path) -> None:
 
 def test_fractions_are_fractions_in_the_file(tmp_path: Path) -> None:
     """All right at 70 %: 0.7 * 0.98623 = 0.69036, beside the 0.58 of the paper's CIFAR-10."""
-    made = run(tmp_path / "zoom", PICTURES, Scaling(), Uniform(0.7), "cifar10")
+    made = run(tmp_path / "zoom", IMAGES, Scaling(), Uniform(0.7), "cifar10")
     files = write_against_paper([made], tmp_path / "out")
     found = rows(files["summary.csv"])
     average = found["cifar10", "scaling", "ACR"]
@@ -153,13 +153,13 @@ def test_tables_without_a_run_are_named(data: str, tmp_path: Path) -> None:
     assert "MNIST rotation+shear" not in last, "the paper has none"
 
 
-def test_the_best_is_not_sought_among_fewer_pictures(tmp_path: Path) -> None:
-    """All of 10 pictures right is no better than 30 of 40."""
+def test_the_best_is_not_sought_among_fewer_images(tmp_path: Path) -> None:
+    """All of 10 images right is no better than 30 of 40."""
     few = run(tmp_path / "few", 10, Rotation(), Uniform(54 * DEGREE), total=10)
     files = write_against_paper([few, *turns(tmp_path)], tmp_path / "out")
     assert rows(files["summary.csv"])["mnist", "rotation", "0"]["ours"] == "75.00"
     page = files["README.md"].read_text()
-    assert "Not compared: few: 10 pictures, fewer than other runs of its kind." in page
+    assert "Not compared: few: 10 images, fewer than other runs of its kind." in page
     assert "| few | rotation |" in page
     twice = table_rows(page, "The same classifiers certified twice")
     # 0, 10, 30, 38.24 and 45 degrees are held by all of the first ten, in both runs.

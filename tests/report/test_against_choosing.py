@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from against_runs import DEGREE, PICTURES, rows, run, table_rows, turns
+from against_runs import DEGREE, IMAGES, rows, run, table_rows, turns
 
 from deformrs import Affine, Gaussian, Rotation, Scaling, Translation, Uniform
 from deformrs.errors import InputError
@@ -57,7 +57,7 @@ def test_runs_of_different_alpha_are_no_twins(tmp_path: Path) -> None:
 
 def test_the_summary_tells_of_zeros_and_of_tables_without_a_run(tmp_path: Path) -> None:
     """All right at 70 %: the paper and ours both have nothing at 80 % and beyond."""
-    made = run(tmp_path / "zoom", PICTURES, Scaling(), Uniform(0.7), "cifar10")
+    made = run(tmp_path / "zoom", IMAGES, Scaling(), Uniform(0.7), "cifar10")
     files = write_against_paper([made], tmp_path / "out")
     found = rows(files["summary.csv"]).values()
     zeros = sum(float(row["paper"]) == float(row["ours"]) == 0 for row in found)
@@ -68,12 +68,12 @@ def test_the_summary_tells_of_zeros_and_of_tables_without_a_run(tmp_path: Path) 
 
 
 def test_the_summary_speaks_of_what_is_compared_and_counts_what_is_not(tmp_path: Path) -> None:
-    made = run(tmp_path / "turn", PICTURES, Rotation(), Uniform(180 * DEGREE))
+    made = run(tmp_path / "turn", IMAGES, Rotation(), Uniform(180 * DEGREE))
     page = write_against_paper([made], tmp_path / "out")["README.md"].read_text()
     assert "10 of 10 cells" in page
     assert " None of these is below it. 19 tables of the paper have no run" in page
     runs = [
-        run(tmp_path / data / name, PICTURES, deformation, law, data)
+        run(tmp_path / data / name, IMAGES, deformation, law, data)
         for data in ("mnist", "cifar10")
         for name, deformation, law in (
             ("turn", Rotation(), Uniform(180 * DEGREE)),

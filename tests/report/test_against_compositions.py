@@ -36,7 +36,7 @@ SPACE = Affine().space((28, 28))
 
 def test_the_regions_are_the_papers() -> None:
     """0.0651 and 0.503, as it prints them, in each order."""
-    assert SHEARED.orders == (SHEARED.text,), "the picture is turned, then sheared"
+    assert SHEARED.orders == (SHEARED.text,), "the image is turned, then sheared"
     assert f"{Region.parse(SHEARED.text).radius_needed(SPACE):.4f}" == "0.0651"
     needed = [Region.parse(text).radius_needed(SPACE) for text in MOVED.orders]
     assert [f"{value:.3f}" for value in needed] == ["0.503"] * 3
@@ -156,7 +156,7 @@ def test_a_shear_comes_after_the_turn(turned_first: bool, tmp_path: Path) -> Non
         assert found[key]["ours"] == "95.00"
 
 
-def test_guarantee_asked_counts_only_pictures_that_are_covered(tmp_path: Path) -> None:
+def test_guarantee_asked_counts_only_images_that_are_covered(tmp_path: Path) -> None:
     one = stored(tmp_path / "a", many(60), Affine(), Gaussian(0.3), data="mnist")
     region = Region.parse(MOVED.text)
     truth = sum(r.correct and r.certificate.covers_region(region) for r in one.results)
@@ -164,7 +164,7 @@ def test_guarantee_asked_counts_only_pictures_that_are_covered(tmp_path: Path) -
     assert 0 < truth < 60
 
 
-def test_a_composition_is_chosen_among_runs_of_as_many_pictures(tmp_path: Path) -> None:
+def test_a_composition_is_chosen_among_runs_of_as_many_images(tmp_path: Path) -> None:
     few = run(tmp_path / "few", 10, Affine(), Gaussian(0.3), "cifar10", total=10)
     files = write_against_paper([few, *both_routes(tmp_path)], tmp_path / "out")
     row = rows(files["summary.csv"])["cifar10", f"{MOVED.name}, affine", MOVED.text]

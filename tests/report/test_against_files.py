@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from against_runs import DEGREE, rows, run, table_rows, turns
-from made_runs import Picture, results, stored
+from made_runs import Entry, results, stored
 
 from deformrs import DCT, Affine, Rotation, Shear, Translation, Uniform, VectorField
 from deformrs.config import Config
@@ -32,7 +32,7 @@ def decided(folder: Path, about: Config) -> Path:
         "data": {"name": "mnist", "split": "test", "pictures": 10_000},
     }
     with Run.open(folder, TURN, 0.001, "anytime", config | about) as opened:
-        for made in results([Picture(0, 0, 1000)] * 3, Rotation(), TURN, 10):
+        for made in results([Entry(0, 0, 1000)] * 3, Rotation(), TURN, 10):
             counts, space = made.certificate.counts, made.certificate.space
             anew = TURN.certify(counts, space, 0.001, "anytime")
             opened.add(type(made)(made.index, made.label, anew, made.plain), seconds=1200.5)
@@ -110,17 +110,17 @@ def test_options_of_the_other_page_are_refused(option: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("data", ["photos", "minst", "mnist (held out of training)", None])
 def test_data_that_the_paper_does_not_have(data: str | None, tmp_path: Path) -> None:
-    made = stored(tmp_path / "one", [Picture(0, 0, 1000)], data=data)
+    made = stored(tmp_path / "one", [Entry(0, 0, 1000)], data=data)
     with pytest.raises(InputError, match=r"must be what the paper has numbers for.*mnist, cifar10"):
         write_against_paper([made], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("split", ["train", "held-out"])
-def test_pictures_that_are_not_of_the_test_set(split: str, tmp_path: Path) -> None:
-    made = stored(tmp_path / "one", [Picture(0, 0, 1000)], data="mnist")
+def test_images_that_are_not_of_the_test_set(split: str, tmp_path: Path) -> None:
+    made = stored(tmp_path / "one", [Entry(0, 0, 1000)], data="mnist")
     config = made.config | {"data": {"name": "mnist", "split": split}}
-    with pytest.raises(InputError, match=f"split {split}.*certify the test pictures of mnist"):
+    with pytest.raises(InputError, match=f"split {split}.*certify the test images of mnist"):
         write_against_paper([StoredRun(made.folder, config, made.results)], tmp_path / "out")
 
 
@@ -128,7 +128,7 @@ def test_no_run_twice_none_empty_and_at_least_one(tmp_path: Path) -> None:
     made = run(tmp_path / "one", 3, Rotation(), TURN)
     with pytest.raises(InputError, match="twice"):
         write_against_paper([made, made], tmp_path / "out")
-    with pytest.raises(InputError, match="at least one picture"):
+    with pytest.raises(InputError, match="at least one image"):
         write_against_paper([StoredRun(made.folder, made.config, [])], tmp_path / "out")
     with pytest.raises(InputError, match="the runs is none"):
         write_against_paper([], tmp_path / "out")
@@ -146,12 +146,12 @@ def test_how_a_run_was_made(tmp_path: Path) -> None:
     (row,) = table_rows(page.replace("a\\|b", "a/b"), "The runs")
     assert row == [
         *("a/b", "rotation", "uniform 54°", "2", "0:02:01", "3 of 10,000", "up to 100,000"),
-        *("0.001", "cuda (H200)", "bfloat16", "3,300 (1,100 a picture)", "1:00:01", "100.00 %"),
+        *("0.001", "cuda (H200)", "bfloat16", "3,300 (1,100 an image)", "1:00:01", "100.00 %"),
     ]
     assert "All runs added up: MNIST 1:02:02, of which training 0:02:01." in page
     assert "Sampled until settled: 10deg – a\\|b. " in page
     assert "it is a lower bound" in page
-    assert "Chosen from runs over 3 of the 10,000 test pictures." in page
+    assert "Chosen from runs over 3 of the 10,000 test images." in page
 
 
 def test_weights_that_a_training_began_with(tmp_path: Path) -> None:
@@ -176,15 +176,15 @@ def test_times_that_were_lost_are_told(tmp_path: Path) -> None:
     times = made.folder / "times.tsv"
     times.write_text("".join(times.read_text().splitlines(keepends=True)[:-1]) + "39\t0.2")
     page = write_against_paper([made], tmp_path / "out")["README.md"].read_text()
-    assert table_rows(page, "The runs")[0][11] == "0:00:09 (of 39 pictures)"
+    assert table_rows(page, "The runs")[0][11] == "0:00:09 (of 39 images)"
 
 
 def test_what_a_folder_does_not_tell_is_a_dash(tmp_path: Path) -> None:
-    made = stored(tmp_path / "gone", [Picture(0, 0, 1000, plain=None)], law=TURN, data="mnist")
+    made = stored(tmp_path / "gone", [Entry(0, 0, 1000, plain=None)], law=TURN, data="mnist")
     page = write_against_paper([made], tmp_path / "out")["README.md"].read_text()
     (row,) = table_rows(page, "The runs")
     assert row[3:7] == ["–", "–", "1", "1,000"]
-    assert row[8:] == ["–", "–", "1,100 (1,100 a picture)", "–", "–"]
+    assert row[8:] == ["–", "–", "1,100 (1,100 an image)", "–", "–"]
     assert "it is a lower bound" not in page
 
 
@@ -225,7 +225,7 @@ def test_the_high_dimensional_tables_are_there_too(tmp_path: Path) -> None:
     runs = [
         run(tmp_path / "waves", 30, DCT(2, basis="cosine"), Gaussian(0.2)),
         stored(
-            tmp_path / "free", [Picture(0, 0, 1000)], VectorField(), Gaussian(0.1), data="mnist",
+            tmp_path / "free", [Entry(0, 0, 1000)], VectorField(), Gaussian(0.1), data="mnist",
             size=(14, 14),
         ),
     ]  # fmt: skip

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from made_runs import Picture, many, stored
+from made_runs import Entry, many, stored
 
 from deformrs import (
     DCT,
@@ -149,7 +149,7 @@ def test_radii_of_the_paper_come_first(tmp_path: Path) -> None:
 
 
 def test_where_nothing_holds_only_zero_is_asked(tmp_path: Path) -> None:
-    (group,) = make_groups([stored(tmp_path, [Picture(0, 0, 500)] * 3)])
+    (group,) = make_groups([stored(tmp_path, [Entry(0, 0, 500)] * 3)])
     assert [radius.shown for radius in default_radii(group)] == ["0°"]
     (group,) = make_groups([stored(tmp_path, many(3))])
     assert len(default_radii(group)) == 6

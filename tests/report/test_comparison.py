@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from made_runs import Picture, many, stored
+from made_runs import Entry, many, stored
 
 from deformrs import Gaussian, Rotation, Translation, Uniform
 from deformrs.report.writing import write_report
@@ -21,7 +21,7 @@ def text_of(runs: list[StoredRun], out: Path, *radii: str) -> str:
 
 
 def two(folder: Path, data: str) -> list[StoredRun]:
-    hard = [Picture(p.label, p.top, max(0, p.hits - 60), p.plain, p.source) for p in many(40)]
+    hard = [Entry(p.label, p.top, max(0, p.hits - 60), p.plain, p.source) for p in many(40)]
     return [
         stored(folder / "narrow", law=Uniform(36 * DEGREE), data=data),
         stored(folder / "wide", hard, law=Uniform(126 * DEGREE), data=data),
@@ -59,18 +59,18 @@ def test_misprints_carry_a_dagger_and_their_reason(tmp_path: Path) -> None:
         "† BAL: 87.80 %: the MNIST figure, printed again",
         "| 117.78° † |",
         "† DeformRS at scale 126°: the average radius: the average radii of 126° and 144° are",
-        "500 validation pictures",
+        "500 validation images",
     ):
         assert words in text, words
 
 
-def test_pixels_of_other_pictures_are_said_to_be_others(tmp_path: Path) -> None:
+def test_pixels_of_other_images_are_said_to_be_others(tmp_path: Path) -> None:
     shift = (many(20), Translation(), Gaussian(0.2))
     same = text_of([stored(tmp_path / "a", *shift, data="mnist")], tmp_path / "1", "2px")
     other = text_of(
         [stored(tmp_path / "b", *shift, data="mnist", size=(32, 32))], tmp_path / "2", "2px"
     )
-    words = "The paper's pictures have 28 x 28 pixels, ours 32 x 32"
+    words = "The paper's images have 28 x 28 pixels, ours 32 x 32"
     assert words in other
     assert words not in same
     assert "99.06 %" in same

@@ -1,4 +1,4 @@
-"""How many pictures of a run are certified on a whole region."""
+"""How many images of a run are certified on a whole region."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_runs import ALPHA, Picture, many, stored
+from made_runs import ALPHA, Entry, many, stored
 from numpy.typing import NDArray
 
 from deformrs import Affine, Counts, Gaussian, Region, Rotation, Uniform
@@ -56,7 +56,7 @@ class Counted(Region):
         yield from super().shifts(space)
 
 
-def test_a_region_is_worked_through_for_few_of_many_pictures(tmp_path: Path) -> None:
+def test_a_region_is_worked_through_for_few_of_many_images(tmp_path: Path) -> None:
     run = stored(tmp_path / "a", many(500))
     region = Counted(Rotate(-0.3, 0.3))
     assert covered(run.results, region).count == sum(result.holds(0.3) for result in run.results)
@@ -71,6 +71,6 @@ def test_regions_are_said_as_people_say_them() -> None:
 
 
 def test_a_region_is_asked_where_nothing_is_right(tmp_path: Path) -> None:
-    run = stored(tmp_path / "a", [Picture(0, 1, 1000)] * 3)
+    run = stored(tmp_path / "a", [Entry(0, 1, 1000)] * 3)
     assert covered(run.results, Region.parse("rotation<=5deg")).count == 0
     assert covered(run.results, Region.parse("shift<=5px")).count is None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_runs import Picture, many, stored
+from made_runs import Entry, many, stored
 
 from deformrs import Compose, Gaussian, Independent, Rotation, Translation, Uniform
 from deformrs.errors import InputError, UnsupportedError
@@ -57,7 +57,7 @@ def test_a_frame_of_a_composition_has_a_radius_for_each_part(tmp_path: Path) -> 
 
 def test_a_frame_of_nothing_and_without_a_plain_answer(tmp_path: Path) -> None:
     assert len(results_frame(stored(tmp_path, []))) == 0
-    frame = results_frame(stored(tmp_path, [Picture(0, 0, 900, plain=None)]))
+    frame = results_frame(stored(tmp_path, [Entry(0, 0, 900, plain=None)]))
     assert frame["plain"].isna().all()
 
 
@@ -86,7 +86,7 @@ def test_the_log_is_read_by_the_usual_scripts(tmp_path: Path) -> None:
 
 @given(st.integers(501, 1000), st.floats(1e-5, 3.0))
 def test_guarantee_export_tsv_never_rounds_a_radius_up(hits: int, scale: float) -> None:
-    run = stored(Path("a"), [Picture(0, 0, hits)], law=Uniform(scale))
+    run = stored(Path("a"), [Entry(0, 0, hits)], law=Uniform(scale))
     radius = run.results[0].certificate.radius
     written = export_tsv(run.results, {}).splitlines()[1].split("\t")[3]
     assert "e" not in written
@@ -95,7 +95,7 @@ def test_guarantee_export_tsv_never_rounds_a_radius_up(hits: int, scale: float) 
 
 
 def test_every_angle_reads_back_as_every_angle(tmp_path: Path) -> None:
-    run = stored(tmp_path, [Picture(0, 0, 900)], law=Uniform(math.pi))
+    run = stored(tmp_path, [Entry(0, 0, 900)], law=Uniform(math.pi))
     assert float(export_tsv(run.results, {}).split("\t")[8]) == math.pi
 
 

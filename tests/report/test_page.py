@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_runs import Page, Picture, many, stored
+from made_runs import Entry, Page, many, stored
 
 from deformrs import Rotation, Uniform
 from deformrs.config import Config, ConfigValue
@@ -50,8 +50,8 @@ def test_nothing_is_fetched(tmp_path: Path) -> None:
 
 
 def test_names_are_harmless(tmp_path: Path) -> None:
-    pictures = [Picture(k % 2, k % 2, 1000 - 20 * k, source=EVIL) for k in range(8)]
-    run = stored(tmp_path / "<b>run", pictures, classes=2, names=[EVIL, "b"], data=EVIL)
+    images = [Entry(k % 2, k % 2, 1000 - 20 * k, source=EVIL) for k in range(8)]
+    run = stored(tmp_path / "<b>run", images, classes=2, names=[EVIL, "b"], data=EVIL)
     files = write_report([run], tmp_path / "out", regions=["rotation<=5deg"])
     text = files["report.html"].read_text(encoding="utf-8")
     page = Page(text)
@@ -71,7 +71,7 @@ def test_names_are_harmless(tmp_path: Path) -> None:
 
 def test_names_that_are_no_text_are_written_anyway(tmp_path: Path) -> None:
     """Bytes of a file's name that are no UTF-8 reach us as lone surrogates."""
-    run = stored(tmp_path / "a\udcff", [Picture(0, 0, 900, source="x\udcfe.png")], names=["\udcfd"])
+    run = stored(tmp_path / "a\udcff", [Entry(0, 0, 900, source="x\udcfe.png")], names=["\udcfd"])
     page = page_of([run], tmp_path / "out")
     assert "x?.png" in page.shown
 
@@ -97,8 +97,8 @@ def test_tables_escape_what_their_form_would_take_for_markup() -> None:
     assert len(re.findall(r"(?<!\\)\|", row)) == 3
 
 
-def test_thousands_of_pictures_and_classes_stay_small(tmp_path: Path) -> None:
-    few = stored(tmp_path / "a", [Picture(0, 0, 1000 - k) for k in range(600)], classes=2)
+def test_thousands_of_images_and_classes_stay_small(tmp_path: Path) -> None:
+    few = stored(tmp_path / "a", [Entry(0, 0, 1000 - k) for k in range(600)], classes=2)
     some = []
     for k in range(10_000):
         certificate = few.results[k * 7919 % 600].certificate
@@ -121,7 +121,7 @@ def test_thousands_of_pictures_and_classes_stay_small(tmp_path: Path) -> None:
 
 
 def test_a_curve_of_many_steps_is_thinned_on_the_page(tmp_path: Path) -> None:
-    few = stored(tmp_path / "a", [Picture(0, 0, 900)] * 2).results[0].certificate
+    few = stored(tmp_path / "a", [Entry(0, 0, 900)] * 2).results[0].certificate
     some = [Result(k, 0, replace(few, radii=(k / 2500,))) for k in range(2500)]
     run = StoredRun(tmp_path / "a", stored(tmp_path / "a").config, some)
     page = page_of([run], tmp_path / "out", radii=["12.345deg"])
@@ -155,9 +155,9 @@ def test_classes_of_the_page_are_those_of_the_table(tmp_path: Path) -> None:
 
 
 def test_a_run_that_abstains_on_everything(tmp_path: Path) -> None:
-    page = page_of([stored(tmp_path / "a", [Picture(0, 0, 500, plain=None)] * 5)], tmp_path / "out")
+    page = page_of([stored(tmp_path / "a", [Entry(0, 0, 500, plain=None)] * 5)], tmp_path / "out")
     shown = " ".join(page.shown)
-    assert "Of 5 pictures, none is classified right and certified" in shown
+    assert "Of 5 images, none is classified right and certified" in shown
     assert "100.0 % 5/5" in shown
     (curve,) = page.data["charts"]["photos-rotation"]["curves"]
     assert (curve["ends"], curve["counts"], curve["total"]) == ([], [], 5)
@@ -165,16 +165,16 @@ def test_a_run_that_abstains_on_everything(tmp_path: Path) -> None:
     assert "Right, but holding the least far" not in shown
 
 
-def test_one_picture(tmp_path: Path) -> None:
-    page = page_of([stored(tmp_path / "a", [Picture(3, 3, 1000, 3)])], tmp_path / "out")
+def test_one_image(tmp_path: Path) -> None:
+    page = page_of([stored(tmp_path / "a", [Entry(3, 3, 1000, 3)])], tmp_path / "out")
     sentence = (
-        "Of 1 picture, 1 (100.0 %) is classified right and provably stays so under any rotation"
+        "Of 1 image, 1 (100.0 %) is classified right and provably stays so under any rotation"
     )
     assert sentence in " ".join(page.shown)
 
 
 def test_every_rotation_is_said_so(tmp_path: Path) -> None:
-    run = stored(tmp_path / "a", [Picture(0, 0, 900)] * 4, law=Uniform(math.pi))
+    run = stored(tmp_path / "a", [Entry(0, 0, 900)] * 4, law=Uniform(math.pi))
     page = page_of([run], tmp_path / "out")
     assert any(text.endswith("provably stay so under every rotation.") for text in page.shown)
     assert page.data["charts"]["photos-rotation"]["largest"] == 180
@@ -187,17 +187,17 @@ def test_a_run_that_says_little_of_itself(tmp_path: Path) -> None:
 
 
 def test_empty_runs_are_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="at least one picture certified"):
+    with pytest.raises(InputError, match="at least one image certified"):
         write_report([stored(tmp_path / "a", [])], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_the_least_robust_pictures_are_shown(tmp_path: Path) -> None:
+def test_the_least_robust_images_are_shown(tmp_path: Path) -> None:
     """Right ones by their radius; wrong ones before those abstained on."""
     hits = [990, 700, 600, 800, 990, 950, 900, 850, 999]
-    pictures = [Picture(0, 0, hit, source=f"{hit}.png") for hit in hits]
-    pictures += [Picture(0, 1, 990, source="wrong.png"), Picture(0, 0, 500, source="unsure.png")]
-    (group,) = make_groups([stored(tmp_path / "a", pictures, names=["cat", "dog"])])
+    images = [Entry(0, 0, hit, source=f"{hit}.png") for hit in hits]
+    images += [Entry(0, 1, 990, source="wrong.png"), Entry(0, 0, 500, source="unsure.png")]
+    (group,) = make_groups([stored(tmp_path / "a", images, names=["cat", "dog"])])
     cards = cards_of(group.members[0], None)
     assert [card.name for card in cards.barely] == [
         f"{hit}.png" for hit in (600, 700, 800, 850, 900, 950)
@@ -218,7 +218,7 @@ def test_thumbnails_are_small_pngs(shape: tuple[int, int, int]) -> None:
 
     uri = thumbnail(np.linspace(0, 1, math.prod(shape), dtype=np.float32).reshape(shape))
     data = base64.b64decode(uri.removeprefix("data:image/png;base64,"))
-    with Image.open(io.BytesIO(data)) as picture:
-        assert picture.format == "PNG"
-        assert max(picture.size) <= 112
-        assert picture.mode == ("RGB" if shape[0] == 3 else "L")
+    with Image.open(io.BytesIO(data)) as image:
+        assert image.format == "PNG"
+        assert max(image.size) <= 112
+        assert image.mode == ("RGB" if shape[0] == 3 else "L")

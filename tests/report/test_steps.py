@@ -92,8 +92,8 @@ def test_guarantee_reach_and_float_down_stay_below(radius: float, unit: Unit) ->
     assert Fraction(float_down(exact)) <= exact
 
 
-def test_pixels_are_counted_on_each_picture(tmp_path: Path) -> None:
-    """The same length is four times as many pixels on a picture four times as large."""
+def test_pixels_are_counted_on_each_image(tmp_path: Path) -> None:
+    """The same length is four times as many pixels on an image four times as large."""
     block = Translation().space((28, 28)).blocks[0]
     both = [
         stored(tmp_path, many(1), Translation(), size=size).results[0]

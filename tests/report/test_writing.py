@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_runs import Page, Picture, many, stored
+from made_runs import Entry, Page, many, stored
 from PIL import Image
 
 from deformrs import (
@@ -36,7 +36,7 @@ def table(path: Path) -> list[dict[str, str]]:
 
 
 def two(tmp_path: Path, data: str = "mnist") -> list[StoredRun]:
-    wide = [Picture(p.label, p.top, max(0, p.hits - 60), p.plain, p.source) for p in many(40)]
+    wide = [Entry(p.label, p.top, max(0, p.hits - 60), p.plain, p.source) for p in many(40)]
     return [
         stored(tmp_path / "narrow", law=Uniform(36 * DEGREE), data=data, on_disk=True),
         stored(tmp_path / "wide", wide, law=Uniform(90 * DEGREE), data=data, on_disk=True),
@@ -58,8 +58,8 @@ def test_every_file_is_there_and_named(tmp_path: Path) -> None:
     }
     on_disk = {p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*.*")}
     assert on_disk == set(files), "and nothing half written beside them"
-    with Image.open(files["figures/mnist-rotation.png"]) as picture:
-        assert picture.width > 600
+    with Image.open(files["figures/mnist-rotation.png"]) as image:
+        assert image.width > 600
     assert files["figures/mnist-rotation.svg"].read_text().startswith("<?xml")
 
 
@@ -110,7 +110,7 @@ def test_page_markdown_and_latex_say_the_same(tmp_path: Path) -> None:
         assert f"{share} {count}/40" in page
         assert f"{share} ({count}/40)" in text
         assert share.replace("%", r"\%") in latex
-        sentence = f"Of 40 pictures, {count} ({share}) are classified right and provably stay so"
+        sentence = f"Of 40 images, {count} ({share}) are classified right and provably stay so"
         assert f"{sentence} under any rotation up to 10°." in page
         assert sentence in text
     for words in ("no certificate of any one classifier", "not for the whole set"):
@@ -131,7 +131,7 @@ def test_alpha_and_bound_are_those_of_the_certificates(tmp_path: Path) -> None:
     (row,) = table(tmp_path / "out/tables/mnist-rotation-runs.csv")
     assert (row["alpha"], row["method"]) == ("1e-06", "anytime")
     assert (row["n_min"], row["n_max"], row["n0_min"]) == ("1000", "1000", "100")
-    assert "0.25 s a picture" in page
+    assert "0.25 s an image" in page
     assert "0:00:10 in all" in page
 
 
@@ -171,10 +171,10 @@ def test_a_composition_has_radii_for_each_part_and_no_curve(tmp_path: Path) -> N
     page = Page(files["report.html"].read_text(encoding="utf-8"))
     assert page.data["charts"] == {}
     right = sum(result.correct for result in run.results)
-    assert f"Of 40 pictures, {right} (" in " ".join(page.shown)
+    assert f"Of 40 images, {right} (" in " ".join(page.shown)
 
 
-def test_pictures_of_several_sizes_are_counted_each_by_its_own(tmp_path: Path) -> None:
+def test_images_of_several_sizes_are_counted_each_by_its_own(tmp_path: Path) -> None:
     parts = [
         stored(tmp_path / "a", many(20), Translation(), Gaussian(0.2), size=size)
         for size in ((16, 16), (64, 64))
@@ -193,19 +193,19 @@ def test_pictures_of_several_sizes_are_counted_each_by_its_own(tmp_path: Path) -
     assert int(rows["0.25"]["certified"]) == sum(r.holds(0.25) for r in some)
 
 
-def test_pictures_that_cannot_be_read_are_said_to_be(tmp_path: Path) -> None:
+def test_images_that_cannot_be_read_are_said_to_be(tmp_path: Path) -> None:
     (run, other) = two(tmp_path)
     gone = {result.index for result in run.results if result.correct}
 
-    def pictures(of: StoredRun, result: Result) -> Pixels | None:
+    def read(of: StoredRun, result: Result) -> Pixels | None:
         return None if result.index in gone else np.full((3, 300, 200), 0.5, np.float32)
 
-    files = write_report([run], tmp_path / "a", pictures=pictures)
+    files = write_report([run], tmp_path / "a", images=read)
     page = Page(files["report.html"].read_text(encoding="utf-8"))
     images = [tag for tag in page.tags if tag[0] == "img"]
     assert len(images) == 6
     assert all(str(tag[1]["src"]).startswith("data:image/png;base64,") for tag in images)
-    assert "6 of the 12 pictures could not be read from where the run found them." in page.shown
+    assert "6 of the 12 images could not be read from where the run found them." in page.shown
     without = write_report([other], tmp_path / "b")["report.html"].read_text(encoding="utf-8")
-    assert "The pictures could not be read from where the run found them." in without
+    assert "The images could not be read from where the run found them." in without
     assert "<img" not in without

@@ -197,9 +197,9 @@ def test_impossible_levels_are_refused(method: str, alpha: float) -> None:
     ("hits", "trials", "message"),
     [
         (11, 10, r"hits is 11; it must lie in \[0, 10\]"),
-        (-1, 10, r"hits is -1; it must be a whole number of at least 0"),
-        (0, 0, "the number of trials is 0; it must be a whole number of at least 1"),
-        (0, -5, "the number of trials is -5; it must be a whole number of at least 1"),
+        (-1, 10, r"hits is -1; it must be an integer of at least 0"),
+        (0, 0, "the number of trials is 0; it must be an integer of at least 1"),
+        (0, -5, "the number of trials is -5; it must be an integer of at least 1"),
     ],
 )
 def test_impossible_counts_are_refused(hits: int, trials: int, message: str) -> None:

@@ -97,7 +97,7 @@ def test_guarantee_may_reach_is_false_only_where_no_outcome_reaches(p: float, al
         ([2, 11], [10, 10], r"is \(11, 10\)"),
         ([-1], [10], r"is \(-1, 10\)"),
         ([0], [0], "at least one trial"),
-        ([1, 2], [10], "one for each picture"),
+        ([1, 2], [10], "one for each image"),
         ([0.5], [1.0], "hits is float64"),
     ],
 )

@@ -52,8 +52,8 @@ def few_digits() -> None:
     arrays: dict[str, Any] = {}
     for split, count in (("train", 200), ("test", 12)):
         digits = load_data("digits", split=split)  # type: ignore[arg-type]
-        pictures = [255 * digits[k][0][0] for k in range(count)]
-        arrays[f"x_{split}"] = np.stack(pictures).astype(np.uint8)
+        images = [255 * digits[k][0][0] for k in range(count)]
+        arrays[f"x_{split}"] = np.stack(images).astype(np.uint8)
         arrays[f"y_{split}"] = np.array(digits.labels[:count])
     np.savez("few.npz", **arrays)
     np.savez("flat.npz", images=arrays["x_train"], labels=arrays["y_train"])

@@ -12,7 +12,7 @@ import pytest
 from made_training import trained
 from PIL import Image
 
-from deformrs.data import PictureSet, load_data
+from deformrs.data import ImageSet, load_data
 from deformrs.data.preparation import Preparation, digest_of_pixels
 from deformrs.report.published import paper_for
 from deformrs.runs import load_run, read_config
@@ -49,12 +49,12 @@ def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def digests(pictures: PictureSet) -> list[str]:
-    return [digest_of_pixels(pixels) for pixels, _ in pictures]
+def digests(images: ImageSet) -> list[str]:
+    return [digest_of_pixels(pixels) for pixels, _ in images]
 
 
 def test_exactly_what_was_not_trained_on() -> None:
-    """The mean that the network subtracts is that of the pictures it was trained on."""
+    """The mean that the network subtracts is that of the images it was trained on."""
     said, errors = inside("certify", "--model", "normal", "--split", "held-out", *SAMPLES)
     assert errors == "", "no note: it has not seen them"
     assert "next: deformrs report normal/held-out" in said
@@ -110,24 +110,24 @@ def test_it_goes_on_where_it_was_stopped() -> None:
     assert len(whole.splitlines()) == 6
 
 
-def test_the_report_and_the_gallery_find_the_pictures_again(
+def test_the_report_and_the_gallery_find_the_images_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inside("certify", "--model", "run", "--split", "held-out", *SAMPLES, "--max", "5")
     (tmp_path / "else").mkdir()
     monkeypatch.chdir(tmp_path / "else")
     _, errors = inside("report", "../run/held-out")
-    assert errors == "", "every picture was found"
+    assert errors == "", "every image was found"
     text = Path("../run/held-out/report/report.md").read_text()
     assert "## Rotation on halves (held out of training)" in text
     assert "of halves (held out of training), from 10" in text
     assert "data:image/png" in Path("../run/held-out/report/report.html").read_text()
     inside(
-        *("gallery", "--run", "../run/held-out", "--pictures", "4", "--columns", "2"),
+        *("gallery", "--run", "../run/held-out", "--images", "4", "--columns", "2"),
         *(*SAMPLES, "--predict-n", "10", "--out", "a.png"),
     )
     assert Path("a.png").stat().st_size > 1000
-    # Another order of the pictures would show others: it is noticed.
+    # Another order of the images would show others: it is noticed.
     Image.new("L", (16, 16)).save("../halves/train/left/a.png")
     _, errors = inside("report", "../run/held-out", "--out", "again")
     assert "are not shown: the training split of halves is another one" in errors

@@ -70,7 +70,7 @@ def test_the_runs_lie_beside_the_file_by_default(tmp_path: Path) -> None:
     assert run.folder == tmp_path / "some" / "rotation_uniform-54deg"
 
 
-def test_other_pictures_can_be_certified(tmp_path: Path) -> None:
+def test_other_images_can_be_certified(tmp_path: Path) -> None:
     (run,) = planned(tmp_path, DATA + '[certify]\ndata = "unseen.npz"\n' + RUN)
     assert run.test == DataOptions("unseen.npz")
     assert not run.own_test_split
@@ -101,9 +101,9 @@ def test_the_options_of_both_verbs_are_known() -> None:
         (DATA + "noise = 'a'\n" + RUN, r"'noise' in \[train\] of .* move it to \[\[runs\]\]"),
         (DATA + "epoch = 3\n" + RUN, r"'epoch' in \[train\] of .* did you mean 'epochs'"),
         (DATA + "split = 'test'\n" + RUN, r"'split' in \[train\] of .* is unknown"),
-        (DATA + "epochs = '3'\n" + RUN, r"epochs in \[train\] of .* must be a whole number"),
-        (DATA + "epochs = true\n" + RUN, "epochs in .* is True; it must be a whole number"),
-        (DATA + "epochs = 0\n" + RUN, "epochs for .* is 0; it must be a whole number of at least"),
+        (DATA + "epochs = '3'\n" + RUN, r"epochs in \[train\] of .* must be an integer"),
+        (DATA + "epochs = true\n" + RUN, "epochs in .* is True; it must be an integer"),
+        (DATA + "epochs = 0\n" + RUN, "epochs for .* is 0; it must be an integer of at least"),
         (DATA + "consistency = nan\n" + RUN, "consistency in .* must be a number"),
         (DATA + "pretrained = 1\n" + RUN, "pretrained in .* must be true or false"),
         (DATA + "mean = 0.5\n" + RUN, "mean in .* must be a list of numbers"),

@@ -96,8 +96,8 @@ def test_what_cannot_be_held_out_is_said_before_anything_is_trained() -> None:
     sweep_file(HELD_OUT.replace("hold_out = 0.1", "hold_out = 0.001"))
     assert "must hold out at least one of 200" in inside("sweep", "some.toml", code=1)[1]
     assert not Path("runs").exists()
-    pictures = np.load("few.npz")["x_train"]
-    np.savez("few.npz", x_test=pictures, y_test=np.zeros(200, np.int64))
+    images = np.load("few.npz")["x_train"]
+    np.savez("few.npz", x_test=images, y_test=np.zeros(200, np.int64))
     assert "error: " in inside("sweep", "some.toml", code=1)[1]
     assert (
         "--split is given beside some.toml"

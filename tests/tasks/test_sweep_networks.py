@@ -115,7 +115,7 @@ def test_training_goes_on_from_the_weights_of_another_run(model: str) -> None:
     assert errors == ""
     wide, narrow = (load_file(f"runs/{name}/model.safetensors") for name in ("wide", "narrow"))
     for name in wide:
-        if "running" not in name and "tracked" not in name:  # batch norms look at pictures
+        if "running" not in name and "tracked" not in name:  # batch norms look at images
             assert torch.allclose(wide[name].float(), narrow[name].float(), atol=1e-6)
     before = content(Path("runs"))
     assert inside("sweep", "some.toml")[0].count("done already") == 2
@@ -165,7 +165,7 @@ def test_a_folder_holds_no_certificates_of_another_network() -> None:
     assert "runs/again is that of a training" in inside("sweep", "some.toml", code=1)[1]
 
 
-def test_pictures_that_a_base_has_learnt_are_not_held_out() -> None:
+def test_images_that_a_base_has_learnt_are_not_held_out() -> None:
     held_out = 'certify = { split = "held-out" }\n'
     for base, own in (
         ("", "hold_out = 0.1"),
@@ -174,7 +174,7 @@ def test_pictures_that_a_base_has_learnt_are_not_held_out() -> None:
     ):
         sweep_file(FILE + f"train = {{ {base} }}\n" + BEGUN + f"train = {{ {own} }}\n" + held_out)
         _, errors = inside("sweep", "some.toml", code=1)
-        assert "error: narrow: the pictures to hold out is known to the network" in errors
+        assert "error: narrow: the images to hold out is known to the network" in errors
         shutil.rmtree("runs")
     shared = FILE.replace("epochs = 1", "epochs = 1\nhold_out = 0.1")
     sweep_file(shared + BEGUN + held_out)

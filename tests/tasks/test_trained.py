@@ -118,7 +118,7 @@ def test_code_is_executed_only_if_it_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("split", [None, "test"])
-def test_pictures_that_were_trained_on_are_refused(tmp_path: Path, split: str | None) -> None:
+def test_images_that_were_trained_on_are_refused(tmp_path: Path, split: str | None) -> None:
     folder = find_trained(str(trained(tmp_path / "run", split, data="seen.npz")))
     assert folder is not None
     with pytest.raises(InputError, match=r"seen\.npz, without a test split.*--data"):

@@ -1,4 +1,4 @@
-"""Pictures that a network was trained on are known when it is certified."""
+"""Images that a network was trained on are known when it is certified."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_pictures_it_was_trained_on_are_certified_with_a_note() -> None:
+def test_images_it_was_trained_on_are_certified_with_a_note() -> None:
     digest = load_data("digits", split="train").about["sha256"]
     trained(Path("run"), digest=digest)
     asked_for = ("certify", "--model", "run", *QUICK)
     _, errors = inside(*asked_for, "--split", "train", "--out", "seen")
     assert errors == (
-        "note: these are the pictures it was trained on; certified accuracy on them says little\n"
+        "note: these are the images it was trained on; certified accuracy on them says little\n"
     )
     assert inside(*asked_for, "--out", "unseen")[1] == ""
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_folders_of_other_pictures_with_the_same_names(tmp_path: Path, there: bool) -> None:
+def test_folders_of_other_images_with_the_same_names(tmp_path: Path, there: bool) -> None:
     """The digest of a folder is of its files' names and labels."""
     for name in ("mine", "other"):
         for kind in ("cat", "dog"):

@@ -74,8 +74,8 @@ def test_what_a_step_sees_follows_from_seed_and_number() -> None:
     source, plan = digits(0, 100), small_plan()
     batches = NoisyBatches(source, plan, Alone(CPU))
     first, again = list(batches.epoch(1)), list(batches.epoch(1))
-    for (pictures, labels), (same, same_labels) in zip(first, again, strict=True):
-        assert torch.equal(pictures, same)
+    for (images, labels), (same, same_labels) in zip(first, again, strict=True):
+        assert torch.equal(images, same)
         assert torch.equal(labels, same_labels)
     later = list(batches.epoch(1, skip=2))
     assert len(first) == 3
@@ -96,15 +96,15 @@ def test_processes_share_a_batch_between_them() -> None:
     plan = with_recipe(small_plan(), copies=2)
     whole = list(NoisyBatches(source, plan, Alone(CPU)).epoch(0))
     parts = [list(NoisyBatches(source, plan, Part(CPU, r, 2)).epoch(0)) for r in range(2)]
-    for (pictures, labels), (one, one_labels), (two, two_labels) in zip(whole, *parts, strict=True):
+    for (images, labels), (one, one_labels), (two, two_labels) in zip(whole, *parts, strict=True):
         copies = [torch.cat(halves) for halves in zip(one.chunk(2), two.chunk(2), strict=True)]
-        assert torch.equal(torch.cat(copies), pictures)
+        assert torch.equal(torch.cat(copies), images)
         assert torch.equal(torch.cat([one_labels, two_labels]), labels)
     with pytest.raises(InputError, match="divisible by the number of processes, 3"):
         NoisyBatches(source, plan, Part(CPU, 0, 3))
 
 
-def test_an_epoch_sees_every_picture_at_most_once() -> None:
+def test_an_epoch_sees_every_image_at_most_once() -> None:
     source = digits(0, 100)
 
     class Counting:
@@ -131,7 +131,7 @@ def test_a_batch_larger_than_the_data_is_all_of_it() -> None:
     assert (batches.batch_size, batches.steps_per_epoch) == (10, 1)
 
 
-def test_the_best_epoch_is_the_one_held_out_pictures_choose() -> None:
+def test_the_best_epoch_is_the_one_held_out_images_choose() -> None:
     model = small_network()
     trained = fit(model, digits(0, 200), small_plan(4), held_out=digits(200, 300))
     found = [record["held_out_accuracy"] for record in trained.history]
@@ -142,7 +142,7 @@ def test_the_best_epoch_is_the_one_held_out_pictures_choose() -> None:
     assert without.best.epoch == 4 - own[::-1].index(max(own))  # type: ignore[type-var]
 
 
-def test_held_out_pictures_leave_the_weights_alone() -> None:
+def test_held_out_images_leave_the_weights_alone() -> None:
     one, other = small_network(), small_network()
     fit(one, digits(0, 200), small_plan(), held_out=digits(200, 300))
     fit(other, digits(0, 200), small_plan())
@@ -157,9 +157,9 @@ class Poisoned(nn.Module):
         self.network = small_network()
         self.calls = 0
 
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         self.calls += 1
-        scores: Tensor = self.network(pictures)
+        scores: Tensor = self.network(images)
         return scores * float("nan") if self.calls == 10 else scores
 
 
@@ -191,8 +191,8 @@ def test_weights_that_are_no_numbers_are_never_written(tmp_path: Path) -> None:
             self.network = small_network()
             self.unused = nn.Parameter(torch.tensor([float("inf")]))
 
-        def forward(self, pictures: Tensor) -> Tensor:
-            scores: Tensor = self.network(pictures)
+        def forward(self, images: Tensor) -> Tensor:
+            scores: Tensor = self.network(images)
             return scores
 
     with pytest.raises(ModelError, match="the weight unused after step 6 is not finite"):
@@ -282,8 +282,8 @@ class Forgetful(nn.Module):
         self.network = small_network()
         self.dropout = nn.Dropout(0.3)
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        scores: Tensor = self.network(self.dropout(pictures))
+    def forward(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.network(self.dropout(images))
         return scores
 
 
@@ -312,7 +312,7 @@ def test_every_epoch_has_an_order_and_noise_of_its_own() -> None:
     assert torch.equal(orders[0].sort().values, orders[1].sort().values)
 
 
-def test_held_out_pictures_are_seen_under_the_same_noise_every_time() -> None:
+def test_held_out_images_are_seen_under_the_same_noise_every_time() -> None:
     batches = NoisyBatches(digits(0, 96), small_plan(), Alone(CPU))
     held_out = digits(100, 140)
     first, again = (torch.cat([part for part, _ in batches.still(held_out)]) for _ in range(2))
@@ -335,10 +335,10 @@ def test_steps_are_those_of_sgd_by_the_recipe() -> None:
     rates = [0.1 * (0.04 + 0.96 * k / 3) for k in range(3)]
     rates += [0.1 * (1 + math.cos(math.pi * k / 3)) / 2 for k in range(3)]
     places = [batch for epoch in range(2) for batch in batches.epoch(epoch)]
-    for rate, (pictures, labels) in zip(rates, places, strict=True):
+    for rate, (images, labels) in zip(rates, places, strict=True):
         sgd.param_groups[0]["lr"] = rate
         sgd.zero_grad()
-        torch.autograd.backward(torch.nn.functional.cross_entropy(by_hand(pictures), labels))
+        torch.autograd.backward(torch.nn.functional.cross_entropy(by_hand(images), labels))
         sgd.step()
     by_hand.eval()
     assert torch.allclose(flat(model), flat(by_hand), rtol=1e-5, atol=1e-7)

@@ -34,8 +34,8 @@ def test_consistency_is_the_formula_of_jeong_and_shin(copies: int) -> None:
     scores, labels = scores_and_labels(copies)
     total = 0.0
     chances = scores.detach().softmax(dim=1).view(copies, 5, 4)
-    for picture, label in enumerate(labels.tolist()):
-        answers = chances[:, picture]
+    for image, label in enumerate(labels.tolist()):
+        answers = chances[:, image]
         mean = answers.mean(dim=0)
         for answer in answers:
             total -= float(answer[label].log()) / copies

@@ -190,8 +190,8 @@ def test_who_starts_how_many(
 @pytest.mark.parametrize(
     ("asked", "environment", "said"),
     [
-        ((0, 1), {}, "devices is 0; it must be a whole number of at least 1"),
-        ((1, -1), {}, "nodes is -1; it must be a whole number of at least 1"),
+        ((0, 1), {}, "devices is 0; it must be an integer of at least 1"),
+        ((1, -1), {}, "nodes is -1; it must be an integer of at least 1"),
         ((4, 1), TORCHRUN_2_BY_2, "not what torchrun started; .*--devices 2 --nodes 2"),
         ((1, 1), {"SLURM_STEP_NUM_TASKS": "4"}, "say --ntasks-per-node in place of --ntasks"),
     ],

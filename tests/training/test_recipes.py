@@ -56,8 +56,8 @@ def test_copies_are_two_where_they_are_compared() -> None:
 def test_small_data_sets_get_small_batches() -> None:
     fast = read_recipe("fast")
     assert fast.fitted(50_000) == fast
-    for pictures, size in ((8192, 512), (8191, 256), (4000, 128), (600, 32), (2, 32)):
-        fitted = fast.fitted(pictures)
+    for images, size in ((8192, 512), (8191, 256), (4000, 128), (600, 32), (2, 32)):
+        fitted = fast.fitted(images)
         assert fitted.batch_size == size
         assert fitted.learning_rate == pytest.approx(fast.learning_rate * (size / 512) ** 0.5)
 

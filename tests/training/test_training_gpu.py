@@ -1,4 +1,4 @@
-"""Training on a GPU, where there is one: held pictures, CUDA graphs, resumption."""
+"""Training on a GPU, where there is one: held images, CUDA graphs, resumption."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def some(first: int, last: int) -> object:
 def test_batches_agree_with_the_cpu_but_for_the_noise() -> None:
     here = NoisyBatches(digits(0, 128), small_plan(), Alone(torch.device("cpu")))
     there = NoisyBatches(some(0, 128), small_plan(), Alone(GPU))  # type: ignore[arg-type]
-    for (_, labels), (pictures, same) in zip(here.epoch(0), there.epoch(0), strict=True):
-        assert pictures.is_cuda
+    for (_, labels), (images, same) in zip(here.epoch(0), there.epoch(0), strict=True):
+        assert images.is_cuda
         assert torch.equal(labels, same.cpu())  # the order is the same on every machine
 
 

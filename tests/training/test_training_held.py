@@ -1,4 +1,4 @@
-"""Pictures held on the device."""
+"""Images held on the device."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from image_sets import CPU, as_given, bits, bytes_of, photographs, stored
 from numpy.typing import NDArray
-from picture_sets import CPU, as_given, bits, bytes_of, photographs, stored
 
-from deformrs.data import PictureSet, load_data
+from deformrs.data import ImageSet, load_data
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.training.images import Held, Reading, as_bytes, as_floats, check_room, free_bytes
@@ -19,7 +19,7 @@ LEVELS = np.arange(256, dtype=np.uint8)
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
-def made(kind: str, folder: Path) -> PictureSet:
+def made(kind: str, folder: Path) -> ImageSet:
     """A set of that kind; large ones are read in several goes."""
     exact = bytes_of(150, 1, 128, 128)
     floats = RNG.random((150, 1, 128, 128), dtype=np.float32)
@@ -61,17 +61,17 @@ KINDS = {
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_guarantee_held_gives_the_pixels_of_the_set(kind: str, device: str, tmp_path: Path) -> None:
-    pictures = made(kind, tmp_path)
-    chosen = RNG.permutation(len(pictures))[: len(pictures) - 2]
+    batch = made(kind, tmp_path)
+    chosen = RNG.permutation(len(batch))[: len(batch) - 2]
     seen: list[int] = []
-    held = Held(Reading.of(pictures, chosen, 10), torch.device(device), looked=seen.append)
+    held = Held(Reading.of(batch, chosen, 10), torch.device(device), looked=seen.append)
     assert len(held) == len(chosen) == seen[-1]
     assert seen == sorted(set(seen))
-    channels, *size = pictures[0][0].shape
+    channels, *size = batch[0][0].shape
     assert (held.channels, held.size) == (channels, tuple(size))
     # As many bytes as there are pixels, or four times that: no more is kept than is needed.
-    pixels = len(chosen) * pictures[0][0].size
-    assert held._pictures.nbytes == pixels * KINDS[kind]
+    pixels = len(chosen) * batch[0][0].size
+    assert held._images.nbytes == pixels * KINDS[kind]
     order = torch.from_numpy(RNG.integers(0, len(chosen), (5, 7)))
     batches = list(held.batches(order))
     assert len(batches) == 5
@@ -79,9 +79,9 @@ def test_guarantee_held_gives_the_pixels_of_the_set(kind: str, device: str, tmp_
         places = chosen[row].tolist()
         assert images.shape == (7, channels, *size)
         assert images.device.type == labels.device.type == device
-        assert bits(images) == as_given(pictures, places)
+        assert bits(images) == as_given(batch, places)
         assert labels.dtype == torch.int64
-        assert labels.tolist() == [pictures.labels[place] for place in places]
+        assert labels.tolist() == [batch.labels[place] for place in places]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -117,8 +117,8 @@ def test_no_neighbour_of_a_byte_is_taken_for_it() -> None:
 
 
 def test_rows_of_any_length(tmp_path: Path) -> None:
-    pictures = stored(tmp_path / "x.npz", bytes_of(10, 1, 6, 6))
-    held = Held(Reading.of(pictures, range(10), None), CPU)
+    images = stored(tmp_path / "x.npz", bytes_of(10, 1, 6, 6))
+    held = Held(Reading.of(images, range(10), None), CPU)
     rows = torch.split(torch.arange(10), 4)
     assert [len(labels) for _, labels in held.batches(rows)] == [4, 4, 2]
     assert list(held.batches(torch.zeros(0, 4, dtype=torch.int64))) == []
@@ -138,31 +138,31 @@ def test_rows_of_any_length(tmp_path: Path) -> None:
         torch.zeros(1, 1, 1, dtype=torch.int64),
     ],
 )
-def test_an_order_of_other_pictures(order: torch.Tensor, tmp_path: Path) -> None:
-    pictures = stored(tmp_path / "x.npz", bytes_of(10, 1, 6, 6))
-    held = Held(Reading.of(pictures, range(10), None), CPU)
-    with pytest.raises(InputError, match="the order is .*whole numbers from 0 to 9"):
+def test_an_order_of_other_images(order: torch.Tensor, tmp_path: Path) -> None:
+    images = stored(tmp_path / "x.npz", bytes_of(10, 1, 6, 6))
+    held = Held(Reading.of(images, range(10), None), CPU)
+    with pytest.raises(InputError, match="the order is .*integers from 0 to 9"):
         next(held.batches(order))
 
 
 @pytest.mark.parametrize("images", [bytes_of(4, 1, 6, 6), RNG.random((4, 1, 6, 6))])
 def test_a_batch_can_be_written_to(images: NDArray[np.generic], tmp_path: Path) -> None:
-    pictures = stored(tmp_path / "x.npz", images)
-    held = Held(Reading.of(pictures, range(4), None), CPU)
+    dataset = stored(tmp_path / "x.npz", images)
+    held = Held(Reading.of(dataset, range(4), None), CPU)
     order = torch.tensor([[2, 1]])
     for batch, labels in held.batches(order):
         batch.zero_()
         labels.zero_()
     batch, labels = next(held.batches(order))
-    assert bits(batch) == as_given(pictures, [2, 1])
+    assert bits(batch) == as_given(dataset, [2, 1])
     assert labels.tolist() == [2, 1]
 
 
 def test_what_does_not_fit_is_refused() -> None:
     assert 2**20 < free_bytes(CPU) < 2**50
-    check_room("the pictures", 2**20, CPU)
-    with pytest.raises(InputError, match="the pictures is 1152921505 GB.*memory of cpu.*--hold no"):
-        check_room("the pictures", 2**60, CPU)
+    check_room("the images", 2**20, CPU)
+    with pytest.raises(InputError, match="the images is 1152921505 GB.*memory of cpu.*--hold no"):
+        check_room("the images", 2**60, CPU)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

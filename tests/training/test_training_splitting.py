@@ -1,4 +1,4 @@
-"""Holding out pictures, a share of each class."""
+"""Holding out images, a share of each class."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LABELS = np.random.default_rng(0).integers(0, 10, 1000).tolist()
 
 
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.05, 0.1, 1 / 3, 0.5])
-def test_every_picture_is_on_one_side_and_classes_keep_their_share(share: float) -> None:
+def test_every_image_is_on_one_side_and_classes_keep_their_share(share: float) -> None:
     trained, held_out = split(LABELS, share, seed=3)
     assert trained.dtype == held_out.dtype == np.int64
     assert sorted([*trained, *held_out]) == list(range(1000))
@@ -31,7 +31,7 @@ def test_the_seed_alone_chooses() -> None:
     first = split(LABELS, 0.1, seed=0)[1]
     assert np.array_equal(first, split(tuple(LABELS), 0.1, seed=0)[1])
     assert not np.array_equal(first, split(LABELS, 0.1, seed=1)[1])
-    # Written down once: a run that is taken up elsewhere must hold out the same pictures.
+    # Written down once: a run that is taken up elsewhere must hold out the same images.
     assert first[:6].tolist() == [2, 3, 11, 13, 20, 21]
 
 
@@ -41,7 +41,7 @@ def test_no_share_holds_out_none() -> None:
     assert held_out.tolist() == []
 
 
-def test_every_class_keeps_a_picture() -> None:
+def test_every_class_keeps_a_image() -> None:
     labels = [0] * 97 + [1, 2, 2]
     for seed in range(20):
         trained, held_out = split(labels, 0.5, seed)
@@ -59,7 +59,7 @@ def test_shares_that_are_none(share: float) -> None:
     ("labels", "share"), [(LABELS[:50], 0.009), ([0, 1, 2, 3], 0.5), ([0], 0.5), ([], 0.1)]
 )
 def test_a_share_that_holds_out_nothing(labels: list[int], share: float) -> None:
-    with pytest.raises(InputError, match=f"at least one of {len(labels)} pictures.*larger share"):
+    with pytest.raises(InputError, match=f"at least one of {len(labels)} images.*larger share"):
         split(labels, share, seed=0)
 
 

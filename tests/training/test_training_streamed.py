@@ -1,4 +1,4 @@
-"""Pictures streamed by worker processes."""
+"""Images streamed by worker processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from picture_sets import (
+from image_sets import (
     CPU,
     Deadly,
     Failing,
@@ -55,8 +55,8 @@ def use_badly(batches: Iterator[object]) -> None:
         place / 0
 
 
-def streamed(pictures: Labelled, count: int, device: str = "cpu") -> Streamed:
-    reading = Reading.of(pictures, range(len(pictures)), None)
+def streamed(images: Labelled, count: int, device: str = "cpu") -> Streamed:
+    reading = Reading.of(images, range(len(images)), None)
     return Streamed(reading, torch.device(device), workers=count)
 
 
@@ -66,9 +66,9 @@ def test_guarantee_streamed_gives_the_pixels_of_the_set(
     count: int, device: str, tmp_path: Path
 ) -> None:
     """Streamed: two epochs in orders of their own, with the same processes."""
-    pictures = load_data(photographs(tmp_path / "x"), SQUARE)
+    batch = load_data(photographs(tmp_path / "x"), SQUARE)
     chosen = np.array([11, 0, 3, 7, 6, 2, 1, 10])
-    source = Streamed(Reading.of(pictures, chosen, 2), torch.device(device), workers=count)
+    source = Streamed(Reading.of(batch, chosen, 2), torch.device(device), workers=count)
     assert len(source) == 8
     assert (source.channels, source.size) == (3, (32, 36))
     alive = []
@@ -77,8 +77,8 @@ def test_guarantee_streamed_gives_the_pixels_of_the_set(
         order = torch.randint(8, (9, 3), generator=generator)
         for row, (images, labels) in zip(order, source.batches(order), strict=True):
             places = chosen[row].tolist()
-            assert bits(images) == as_given(pictures, places)
-            assert labels.tolist() == [pictures.labels[place] for place in places]
+            assert bits(images) == as_given(batch, places)
+            assert labels.tolist() == [batch.labels[place] for place in places]
             assert images.device.type == labels.device.type == device
         alive.append(workers())
     assert len(alive[0]) == count
@@ -92,11 +92,11 @@ def test_guarantee_streamed_gives_the_pixels_of_the_set(
 def test_floats_among_bytes(tmp_path: Path) -> None:
     images = bytes_of(6, 1, 5, 6) / np.float32(255)
     images[4] = 0.3
-    pictures = stored(tmp_path / "x.npz", images)
-    source = streamed(pictures, 2)
+    batch = stored(tmp_path / "x.npz", images)
+    source = streamed(batch, 2)
     rows = torch.split(torch.tensor([0, 1, 4, 3, 2, 5, 4]), 2)
     found = [bits(batch) for batch, _ in source.batches(rows)]
-    assert found == [as_given(pictures, row.tolist()) for row in rows]
+    assert found == [as_given(batch, row.tolist()) for row in rows]
     source.close()
 
 
@@ -152,7 +152,7 @@ def test_ctrl_c_ends_the_workers() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 2])
-def test_a_damaged_picture_is_named(count: int, tmp_path: Path) -> None:
+def test_a_damaged_image_is_named(count: int, tmp_path: Path) -> None:
     folder = photographs(tmp_path / "x")
     path = damage(folder / "dog" / "3.jpg")
     source = streamed(load_data(folder, SQUARE), count)
@@ -160,7 +160,7 @@ def test_a_damaged_picture_is_named(count: int, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         seen.extend(len(labels) for _, labels in source.batches(torch.arange(12).view(6, 2)))
     assert seen == [2] * 4
-    assert str(caught.value).startswith(f"the picture {path} is damaged (")
+    assert str(caught.value).startswith(f"the image {path} is damaged (")
     assert "\n" not in str(caught.value)
     assert not workers()
 
@@ -170,20 +170,20 @@ def test_a_fault_of_the_set_is_named(count: int) -> None:
     with pytest.raises(InputError) as caught:
         list(streamed(Failing(6), count).batches(torch.arange(6).view(3, 2)))
     assert str(caught.value) == (
-        "frame 3 is not readable (KeyError: 'no\\nsuch key'); it must be a picture with its label: "
-        "mend it, or leave it out"
+        "frame 3 is not readable (KeyError: 'no\\nsuch key'); it must be an image with its label: "
+        "fix it, or leave it out"
     )
 
 
 @pytest.mark.parametrize("count", [0, 2])
 def test_another_size_is_named_when_it_comes(count: int, tmp_path: Path) -> None:
-    pictures = load_data(photographs(tmp_path / "x", sides=(40, 40, 40, 40, 48)))
+    images = load_data(photographs(tmp_path / "x", sides=(40, 40, 40, 40, 48)))
     with pytest.raises(InputError, match=r"cat/4.jpg is of 50 x 48 px.*50 x 40.*cat/0.jpg"):
-        list(streamed(pictures, count).batches(torch.arange(12).view(6, 2)))
+        list(streamed(images, count).batches(torch.arange(12).view(6, 2)))
 
 
 def test_a_worker_that_is_killed() -> None:
-    with pytest.raises(InputError, match="a process that reads pictures is gone.*--workers 0"):
+    with pytest.raises(InputError, match="a process that reads images is gone.*--workers 0"):
         list(streamed(Deadly(6), 2).batches(torch.arange(6).view(3, 2)))
     assert not workers()
 
@@ -192,10 +192,10 @@ def test_a_set_that_cannot_be_sent() -> None:
     class Here(OneThread):
         pass
 
-    with pytest.raises(InputError, match="the set of pictures is not to be sent.*--workers 0"):
+    with pytest.raises(InputError, match="the set of images is not to be sent.*--workers 0"):
         list(streamed(Here(2), 2).batches(torch.tensor([[0, 1]])))
     source = source_for(Here(2), [0, 1], CPU, hold="no")
-    assert source.words == "2 pictures streamed by the main process"
+    assert source.words == "2 images streamed by the main process"
     assert len(list(source.batches(torch.tensor([[0, 1]])))) == 1
 
 

@@ -7,7 +7,7 @@ import torch
 
 from deformrs import Affine, Deformation, Gaussian, NoiseLaw, Rotation, Uniform
 from deformrs.data import load_digits
-from deformrs.data.digits import PICTURE
+from deformrs.data.digits import IMAGE
 from deformrs.errors import InputError, ModelError
 from deformrs.models import SmallCNN
 from deformrs.training import Augmentation, Moment, train
@@ -24,7 +24,7 @@ def test_digits_are_what_they_should_be() -> None:
     tests, test_labels = load_digits("test")
     assert tests.shape == (1000, 1, 28, 28)
     assert test_labels[:10].tolist() == [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]
-    assert len(PICTURE.read_bytes()) < 1.5e6
+    assert len(IMAGE.read_bytes()) < 1.5e6
     with pytest.raises(InputError, match="'valid'"):
         load_digits("valid")  # type: ignore[arg-type]
 
@@ -79,7 +79,7 @@ def test_objectives_and_augmentation_change_what_is_learnt(tilt: float, consiste
     assert not torch.equal(weights[1], weights[2])
 
 
-def test_padding_reaches_the_training_pictures() -> None:
+def test_padding_reaches_the_training_images() -> None:
     images, labels = torch.ones(8, 1, 12, 12), torch.arange(8) % 2
     weights = []
     for padding in ("zeros", "border"):

@@ -46,7 +46,7 @@ def network(momentum: float | None = 0.1) -> nn.Sequential:
 
 
 def batches() -> list[tuple[Tensor, Tensor]]:
-    """For each step all rows of the batch: pictures far from zero, halves that differ."""
+    """For each step all rows of the batch: images far from zero, halves that differ."""
     generator = torch.Generator().manual_seed(2)
     rows = torch.linspace(0, 3, BATCH).view(-1, 1, 1, 1)
     return [
@@ -78,10 +78,10 @@ def trained(
     rows = slice(processes.rank * own, (processes.rank + 1) * own)
     losses = torch.zeros((), device=device)
     model.train()
-    for step, (pictures, labels) in enumerate(batches()):
+    for step, (images, labels) in enumerate(batches()):
         if step == STEPS // 2:
             get_into(trouble, processes.rank)
-        loss = cross_entropy(call(pictures[rows].to(device)), labels[rows].to(device))
+        loss = cross_entropy(call(images[rows].to(device)), labels[rows].to(device))
         optimizer.zero_grad(set_to_none=True)
         processes.backward(loss)
         optimizer.step()

@@ -82,8 +82,8 @@ def _given_up(config: Config) -> object:
 
 
 def whole(config: Config, key: str) -> int:
-    """A whole number of a run's configuration."""
+    """An integer of a run's configuration."""
     value = config.get(key)
     if not isinstance(value, int):
-        raise InputError(f"{key} of a run", repr(value), "must be a whole number", "certify again")
+        raise InputError(f"{key} of a run", repr(value), "must be an integer", "certify again")
     return value

@@ -35,7 +35,7 @@ class Asked:
     repeats: int | None = None
     batch_size: int | None = None
     n: int | None = None
-    pictures: int | None = None
+    images: int | None = None
     model: str = ""
     data: str = ""
     deformation: str = ""
@@ -117,5 +117,5 @@ class Asked:
             families=self.families,
             batch_size=self.batch_size,
             n=self.n,
-            pictures=self.pictures,
+            images=self.images,
         )

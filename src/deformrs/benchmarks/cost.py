@@ -1,4 +1,4 @@
-"""What certification costs as the work grows: samples, picture sides, pictures."""
+"""What certification costs as the work grows: samples, image sides, images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 import torch
 
 from deformrs.benchmarks.classifiers import classifier_of
-from deformrs.benchmarks.networks import new_network, some_pictures
+from deformrs.benchmarks.networks import new_network, some_images
 from deformrs.benchmarks.plan import Case, Execution, Size
 from deformrs.benchmarks.quiet import quietly
 from deformrs.benchmarks.samples import N0, samples_of
@@ -33,16 +33,16 @@ def measure_cost(size: Size, how: Execution) -> Iterator[tuple[str, list[Config]
         yield "time_against_side", [_at_side(side, size, how) for side in size.cost_sides]
 
 
-def measure_pictures(size: Size, subject: Subject, radius: str) -> list[Config]:
-    """Time against the number of pictures, each asked whether one radius holds."""
+def measure_images(size: Size, subject: Subject, radius: str) -> list[Config]:
+    """Time against the number of images, each asked whether one radius holds."""
     points: list[Config] = []
-    counts = sorted({min(count, len(subject.pictures)) for count in size.cost_pictures})
+    counts = sorted({min(count, len(subject.images)) for count in size.cost_images})
 
     def decide(count: int) -> list[Result]:
         return list(
             certify_dataset(
                 subject.classifier,
-                subject.pictures,
+                subject.images,
                 n=size.fixed_n,
                 n0=N0,
                 max=count,
@@ -111,10 +111,10 @@ def _at_side(side: int, size: Size, how: Execution) -> Config:
 
 
 def _ready(case: Case, how: Execution) -> tuple[SmoothedClassifier, torch.Tensor]:
-    """The classifier, compiled if asked, and a picture on the device."""
+    """The classifier, compiled if asked, and an image on the device."""
     network = new_network(case.network, case.channels, case.side)
     classifier = classifier_of(network, case, FAMILY, how)
-    image = some_pictures(1, case.channels, case.side)[0].to(how.device)
+    image = some_images(1, case.channels, case.side)[0].to(how.device)
     classifier.warm_up(image)
     return classifier, image
 

@@ -37,7 +37,7 @@ def show_runs(
 def count_runs(runs: Sequence[StoredRun], radii: Sequence[str]) -> list[Used]:
     """A row for each run of one classifier; `radii` are asked where none were.
 
-    Beside the run with a fixed number of samples, if there is one, the pictures that another has
+    Beside the run with a fixed number of samples, if there is one, the images that another has
     in common with it are a row of their own.
     """
     check_alike(runs)
@@ -56,7 +56,7 @@ def count_runs(runs: Sequence[StoredRun], radii: Sequence[str]) -> list[Used]:
 
 
 def _common(run: StoredRun, fixed: StoredRun) -> tuple[list[Result], list[Result]]:
-    """The results of both for the pictures that both have."""
+    """The results of both for the images that both have."""
     keys = [{(r.index, r.pixels, r.label): r for r in one.results} for one in (run, fixed)]
     both = [key for key in keys[0] if key in keys[1]]
     return [keys[0][key] for key in both], [keys[1][key] for key in both]
@@ -74,8 +74,8 @@ def _row(
     if missing:
         raise InputError(
             f"the times of {run.folder}",
-            f"without picture {missing[0]}",
-            "must be there for every picture, to say how fast it was",
+            f"without image {missing[0]}",
+            "must be there for every image, to say how fast it was",
             "restore them, or certify again",
         )
     seconds = math.fsum(times[result.index] for result in results)

@@ -23,7 +23,7 @@ BATCH = 400
 
 
 class NaiveLoop:
-    """Counts answers under random deformations of one square picture, the slow way."""
+    """Counts answers under random deformations of one square image, the slow way."""
 
     def __init__(
         self,

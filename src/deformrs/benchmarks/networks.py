@@ -65,8 +65,8 @@ def new_network(name: str, channels: int, side: int) -> Network:
     return Network(module.eval(), described, channels)
 
 
-def some_pictures(count: int, channels: int, side: int, seed: int = 0) -> list[Tensor]:
-    """Smooth pictures [channels, side, side] that are all different."""
+def some_images(count: int, channels: int, side: int, seed: int = 0) -> list[Tensor]:
+    """Smooth images [channels, side, side] that are all different."""
     generator = torch.Generator().manual_seed(seed)
     coarse = torch.rand(count, channels, 8, 8, generator=generator)
     return list(interpolate(coarse, size=(side, side), mode="bilinear").clamp(0, 1))
@@ -74,7 +74,7 @@ def some_pictures(count: int, channels: int, side: int, seed: int = 0) -> list[T
 
 @torch.no_grad()
 def _settle(module: nn.Module, channels: int, side: int) -> None:
-    """Give batch norm the statistics of pictures, and weight to blocks that begin without any.
+    """Give batch norm the statistics of images, and weight to blocks that begin without any.
 
     A GPU multiplies zeros with less power, and so faster, than what a trained network holds.
     """
@@ -84,5 +84,5 @@ def _settle(module: nn.Module, channels: int, side: int) -> None:
             nn.init.ones_(norm.weight)
         norm.momentum = None  # the plain average
         norm.train()
-    pictures = torch.stack(some_pictures(4, channels, side, seed=1))
-    module((pictures - 0.5) / 0.25)
+    images = torch.stack(some_images(4, channels, side, seed=1))
+    module((images - 0.5) / 0.25)

@@ -45,13 +45,13 @@ class Compared:
 
 
 def compare_paths(
-    subject: Subject, pictures: int, n: int, precision: str, device: str
+    subject: Subject, images: int, n: int, precision: str, device: str
 ) -> Iterator[Compared]:
-    """Other batches, pictures that take turns, and no compilation, each against the usual path."""
+    """Other batches, images that take turns, and no compilation, each against the usual path."""
     classifier = subject.classifier
-    some = _pictures(subject, pictures)
+    some = _images(subject, images)
     places = range(len(some))
-    in_turn = [Span(i, Stage.PREDICT, 0, n, picture=i) for i in places]
+    in_turn = [Span(i, Stage.PREDICT, 0, n, image=i) for i in places]
     usual = classifier.sampler
     expected = usual.answers(some, in_turn, seed=SEED)
 
@@ -88,7 +88,7 @@ def compare_paths(
     each = max(1, n // 8)
     turns = [span.part(at, min(at + each, n)) for at in range(0, n, each) for span in in_turn]
     answers = usual.answers(some, turns, seed=SEED)
-    yield compared("pictures in turns", usual, _sorted(answers, turns))
+    yield compared("images in turns", usual, _sorted(answers, turns))
     quarter = other(max(1, usual.batch_size // 4), usual.compiled)
     answers = quarter.answers(some, in_turn, seed=SEED)
     yield compared("a quarter of the batch", quarter, answers)
@@ -98,16 +98,16 @@ def compare_paths(
         yield compared("not compiled", plain, answers)
 
 
-def _pictures(subject: Subject, count: int) -> Tensor:
+def _images(subject: Subject, count: int) -> Tensor:
     """From all over the data set, on the device: [count, c, h, w]."""
-    total = len(subject.pictures)
+    total = len(subject.images)
     skip = max(1, total // count)
-    images = [subject.picture(place) for place in range(0, total, skip)[:count]]
+    images = [subject.image_at(place) for place in range(0, total, skip)[:count]]
     return torch.stack(images).to(subject.classifier.device_for(images[0]))
 
 
 def _sorted(answers: Tensor, spans: list[Span]) -> Tensor:
-    """Answers to spans in any order, by picture and sample."""
+    """Answers to spans in any order, by image and sample."""
     parts = dict(zip(spans, torch.split(answers, [len(span) for span in spans]), strict=True))
-    ordered = sorted(spans, key=lambda span: (span.picture, span.start))
+    ordered = sorted(spans, key=lambda span: (span.image, span.start))
     return torch.cat([parts[span] for span in ordered])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
-from deformrs.checks import check_whole
+from deformrs.checks import check_integer
 from deformrs.deformations import (
     DCT,
     Affine,
@@ -44,7 +44,7 @@ FAMILIES: dict[str, tuple[Deformation, NoiseLaw]] = {
 class Case:
     """A network, the families it is measured with, and how much is sampled at once.
 
-    `n` samples for each of `pictures`, which share their batches; `naive_samples` in all for the
+    `n` samples for each of `images`, which share their batches; `naive_samples` in all for the
     plain loop.
     """
 
@@ -53,7 +53,7 @@ class Case:
     channels: int
     batch_size: int
     n: int
-    pictures: int
+    images: int
     naive_samples: int
     families: tuple[str, ...] = tuple(FAMILIES)
 
@@ -70,8 +70,8 @@ class Size:
     cost_case: Case
     cost_n: tuple[int, ...]
     cost_sides: tuple[int, ...]
-    cost_pictures: tuple[int, ...]
-    paths_pictures: int
+    cost_images: tuple[int, ...]
+    paths_images: int
     paths_n: int
 
 
@@ -88,8 +88,8 @@ SMALL = Size(
     cost_case=Case("small_cnn", 28, 1, 256, 2048, 1, 400),
     cost_n=(512, 1024, 2048, 4096, 8192),
     cost_sides=(28, 32, 64),
-    cost_pictures=(10, 20, 40, 80, 160),
-    paths_pictures=20,
+    cost_images=(10, 20, 40, 80, 160),
+    paths_images=20,
     paths_n=1000,
 )
 LARGE = Size(
@@ -105,8 +105,8 @@ LARGE = Size(
     cost_case=Case("resnet18", 32, 3, 8192, 20_480, 1, 4_000),
     cost_n=(25_000, 50_000, 100_000, 200_000, 400_000),
     cost_sides=(28, 32, 64, 224),
-    cost_pictures=(100, 200, 500, 1000, 2000),
-    paths_pictures=100,
+    cost_images=(100, 200, 500, 1000, 2000),
+    paths_images=100,
     paths_n=20_000,
 )
 SIZES = {size.name: size for size in (SMALL, LARGE)}
@@ -122,7 +122,7 @@ class Execution:
     repeats: int
 
     def __post_init__(self) -> None:
-        check_whole("repeats", self.repeats, least=1)
+        check_integer("repeats", self.repeats, least=1)
 
 
 def chosen_cases(
@@ -132,15 +132,15 @@ def chosen_cases(
     families: Sequence[str] = (),
     batch_size: int | None = None,
     n: int | None = None,
-    pictures: int | None = None,
+    images: int | None = None,
 ) -> list[Case]:
     """The cases of a size, narrowed to these networks and families and changed where asked.
 
     A network of a library that is not installed is left out unless it is named.
     """
-    for name, value in (("batch_size", batch_size), ("n", n), ("pictures", pictures)):
+    for name, value in (("batch_size", batch_size), ("n", n), ("pictures", images)):
         if value is not None:
-            check_whole(name, value, least=1)
+            check_integer(name, value, least=1)
     known = [case.network for case in size.cases]
     for network in networks:
         _check_word("the network", network, known)
@@ -152,8 +152,8 @@ def chosen_cases(
             families=tuple(f for f in case.families if not families or f in families),
             batch_size=batch_size or case.batch_size,
             n=n or case.n,
-            pictures=pictures or case.pictures,
-            naive_samples=min(case.naive_samples, 10 * (n or case.n) * (pictures or case.pictures)),
+            images=images or case.images,
+            naive_samples=min(case.naive_samples, 10 * (n or case.n) * (images or case.images)),
         )
         for case in size.cases
         if case.network in networks or (not networks and _at_hand(case.network))

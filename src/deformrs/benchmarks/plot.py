@@ -36,10 +36,10 @@ class _Panel:
 _PANELS = {
     "time_against_n": _Panel("n", "seconds", "Time against samples", "samples n", "seconds"),
     "time_against_side": _Panel(
-        "side", "seconds", "Time against picture side", "side, pixels", "seconds"
+        "side", "seconds", "Time against image side", "side, pixels", "seconds"
     ),
     "time_against_images": _Panel(
-        "pictures", "seconds", "Time against pictures, one radius decided", "pictures", "seconds"
+        "pictures", "seconds", "Time against images, one radius decided", "pictures", "seconds"
     ),
     "memory_against_n": _Panel(
         "n", "peak_memory_bytes", "Memory against samples", "samples n", "peak, GB", 1e9
@@ -101,7 +101,7 @@ def _words(name: str, line: Line) -> str:
     if name == "memory_against_n":
         return f"{in_bytes(1e9 * line.slope)} a sample"
     if name == "time_against_images":
-        return f"{in_seconds(line.slope)} a picture"
+        return f"{in_seconds(line.slope)} an image"
     return f"{in_seconds(line.slope)} a sample; {100 * line.furthest:.1f} % off the line at most"
 
 

@@ -9,7 +9,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from deformrs.benchmarks.classifiers import classifier_of
-from deformrs.benchmarks.networks import new_network, some_pictures
+from deformrs.benchmarks.networks import new_network, some_images
 from deformrs.benchmarks.plan import Case, Execution
 from deformrs.benchmarks.quiet import quietly
 from deformrs.benchmarks.rows import N0
@@ -47,9 +47,9 @@ def profile_case(case: Case, family: str, how: Execution, most: int = 12) -> Pro
     device = torch.device(how.device)
     network = new_network(case.network, case.channels, case.side)
     classifier = classifier_of(network, case, family, how)
-    image = some_pictures(1, case.channels, case.side)[0].to(device)
+    image = some_images(1, case.channels, case.side)[0].to(device)
     stages = _stages(classifier, image, how.repeats)
-    samples = max(1, min(case.n * case.pictures, BATCHES * case.batch_size))
+    samples = max(1, min(case.n * case.images, BATCHES * case.batch_size))
     # Above every level: the profiler's library says when it starts and stops.
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     with quietly(compiling=how.compiled != "no"):

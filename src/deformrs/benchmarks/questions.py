@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deformrs.checks import check_whole
+from deformrs.checks import check_integer
 from deformrs.space import Space
 from deformrs.stopping import Stopping
 
 
 @dataclass(frozen=True)
 class Questions:
-    """What is asked: of how many pictures, at which radii."""
+    """What is asked: of how many images, at which radii."""
 
     n: int
     subset: int
@@ -19,11 +19,11 @@ class Questions:
     radii: tuple[str, ...] = ("0deg", "10deg", "30deg", "45deg")
     tolerance: str = "1deg"
     whole: bool = False
-    """Also decide for all pictures, of which fixed samples would take too long."""
+    """Also decide for all images, of which fixed samples would take too long."""
 
     def __post_init__(self) -> None:
-        check_whole("n", self.n, least=1)
-        check_whole("subset", self.subset, least=1)
+        check_integer("n", self.n, least=1)
+        check_integer("subset", self.subset, least=1)
         Stopping(radii=self.radii)  # raises where there are none
 
     def check(self, space: Space) -> None:

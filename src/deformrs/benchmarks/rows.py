@@ -14,7 +14,7 @@ from torch import Tensor
 
 from deformrs.benchmarks.classifiers import classifier_of
 from deformrs.benchmarks.naive import NaiveLoop
-from deformrs.benchmarks.networks import CLASSES, Network, some_pictures
+from deformrs.benchmarks.networks import CLASSES, Network, some_images
 from deformrs.benchmarks.plan import Case, Execution
 from deformrs.benchmarks.quiet import quietly
 from deformrs.benchmarks.timing import peak_bytes, seconds_in_turns, seconds_of
@@ -42,7 +42,7 @@ class Row:
     compiled: str
     batch_size: int
     n: int
-    pictures: int
+    images: int
     repeats: int
     samples_per_s: float | None = None
     bare_samples_per_s: float | None = None
@@ -93,7 +93,7 @@ def _begun(case: Case, family: str, how: Execution) -> Row:
         compiled=how.compiled,
         batch_size=case.batch_size,
         n=case.n,
-        pictures=case.pictures,
+        images=case.images,
         repeats=how.repeats,
     )
 
@@ -108,17 +108,17 @@ def _measure(
     classifier = classifier_of(network, case, family, how)
     module = classifier.model
     assert isinstance(module, Classifier)
-    images = [image.to(device) for image in some_pictures(case.pictures, case.channels, case.side)]
-    each = -(-2 * case.batch_size // case.pictures)  # about two batches in all
+    images = [image.to(device) for image in some_images(case.images, case.channels, case.side)]
+    each = -(-2 * case.batch_size // case.images)  # about two batches in all
 
     def ours(n: int) -> object:
-        return classifier.certify_all(images, n, N0, indices=range(case.pictures))
+        return classifier.certify_all(images, n, N0, indices=range(case.images))
 
-    compiling = seconds_of(lambda: classifier.warm_up(images[0], together=case.pictures), device)
+    compiling = seconds_of(lambda: classifier.warm_up(images[0], together=case.images), device)
     ours(each)
     memory = peak_bytes(lambda: ours(each), device)
 
-    samples = case.pictures * (case.n + N0)
+    samples = case.images * (case.n + N0)
     batches = -(-samples // case.batch_size)
     bare = bare_forward(module, images, case.batch_size, classifier.sampler.compiled)
     naive = NaiveLoop(network.built, classifier.deformation, classifier.noise, CLASSES, device)

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from deformrs.benchmarks.cost import measure_cost, measure_pictures
+from deformrs.benchmarks.cost import measure_cost, measure_images
 from deformrs.benchmarks.networks import new_network
 from deformrs.benchmarks.paths import compare_paths
 from deformrs.benchmarks.plan import Case, Execution, Part, Size
@@ -113,7 +113,7 @@ def _samples(
 
 def _cost(bench: Bench, subject: Subject, record: Record, console: Console) -> None:
     for name, points in (
-        ("time_against_images", measure_pictures(bench.size, subject, bench.questions.radius)),
+        ("time_against_images", measure_images(bench.size, subject, bench.questions.radius)),
         *measure_cost(bench.size, bench.how),
     ):
         record.add_curve(name, points)
@@ -126,7 +126,7 @@ def _paths(
     size = bench.size
     with quietly(compiling=bench.how.compiled != "no"):
         for one in compare_paths(
-            subject, size.paths_pictures, size.paths_n, bench.how.precision, machine.device
+            subject, size.paths_images, size.paths_n, bench.how.precision, machine.device
         ):
             record.add_path(one)
             console.print(path_line(one), markup=False, soft_wrap=True)

@@ -21,8 +21,8 @@ Protocol = Literal["fixed", "adaptive", "decide"]
 class Used:
     """What one protocol took, and what it certified: per cent right and certified at each radius.
 
-    `n` is the most a picture may take; `share_of_fixed` is of pictures * (fixed n + n0).
-    `points_from_fixed` is None where the same pictures were not certified with a fixed number.
+    `n` is the most an image may take; `share_of_fixed` is of images * (fixed n + n0).
+    `points_from_fixed` is None where the same images were not certified with a fixed number.
     """
 
     data: str
@@ -30,9 +30,9 @@ class Used:
     protocol: Protocol
     asked: str
     n: int
-    pictures: int
+    images: int
     samples: int
-    per_picture: float
+    per_image: float
     share_of_fixed: float
     certified: dict[str, float]
     points_from_fixed: dict[str, float] | None
@@ -45,7 +45,7 @@ class Used:
     @property
     def key(self) -> tuple[object, ...]:
         """What a later measurement of the same takes the place of."""
-        what = (self.protocol, self.asked, self.n, self.pictures)
+        what = (self.protocol, self.asked, self.n, self.images)
         return self.data, self.model, *what, self.precision, self.compiled
 
 
@@ -62,7 +62,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class AskedOf:
-    """One way to ask: `n` is the most samples a picture may take."""
+    """One way to ask: `n` is the most samples an image may take."""
 
     protocol: Protocol
     words: str
@@ -76,7 +76,7 @@ def measure_samples(
     subject: Subject, asked: Questions, precision: str, device: str
 ) -> Iterator[Used]:
     """Every protocol in turn, the fixed one first."""
-    total = len(subject.pictures)
+    total = len(subject.images)
     count = min(asked.subset, total)
     everything = tuple(dict.fromkeys((*asked.radii, asked.radius)))
     compiled = subject.classifier.sampler.compiled
@@ -100,7 +100,7 @@ def tally(
     fixed_n: int,
     fixed: dict[str, float] | None,
 ) -> Used:
-    """What results come to, beside `fixed_n` samples a picture, and what those certified."""
+    """What results come to, beside `fixed_n` samples an image, and what those certified."""
     samples = samples_of(results)
     certified = certified_at(asked.radii, results)
     return Used(
@@ -109,9 +109,9 @@ def tally(
         protocol=asked.protocol,
         asked=asked.words,
         n=asked.n,
-        pictures=len(results),
+        images=len(results),
         samples=samples,
-        per_picture=round(samples / len(results), 1),
+        per_image=round(samples / len(results), 1),
         share_of_fixed=samples / (len(results) * (fixed_n + N0)),
         certified=certified,
         points_from_fixed=None
@@ -147,18 +147,18 @@ def _protocols(asked: Questions, everything: tuple[str, ...]) -> list[AskedOf]:
         AskedOf("adaptive", f"gain below {asked.tolerance}", everything, n, adaptive),
         AskedOf("decide", ", ".join(one), one, n, Stopping(radii=one)),
         AskedOf("decide", ", ".join(several), several, n, Stopping(radii=several)),
-        # The pictures that stay open to the end cost half of it: what does it help to wait?
+        # The images that stay open to the end cost half of it: what does it help to wait?
         AskedOf("decide", ", ".join(several), several, lower, Stopping(radii=several)),
     ]
 
 
 def _sampled(subject: Subject, asked: AskedOf, count: int) -> tuple[list[Result], float]:
-    """The results of so many pictures, and the seconds they took."""
-    skip = len(subject.pictures) // count
+    """The results of so many images, and the seconds they took."""
+    skip = len(subject.images) // count
     began = time.perf_counter()
     results = certify_dataset(
         subject.classifier,
-        subject.pictures,
+        subject.images,
         n=asked.n,
         n0=N0,
         skip=skip,

@@ -42,7 +42,7 @@ def rows_table(rows: Sequence[Row]) -> Table:
 
 
 def used_table(used: Sequence[Used]) -> Table:
-    """Samples a picture for each way to ask, and what was certified."""
+    """Samples an image for each way to ask, and what was certified."""
     table = _plain_table(f"samples used: {used[0].model} on {used[0].data}")
     radii = list(dict.fromkeys(radius for one in used for radius in one.certified))
     table.add_column("protocol", no_wrap=True)
@@ -52,8 +52,8 @@ def used_table(used: Sequence[Used]) -> Table:
         table.add_row(
             one.protocol,
             f"{one.n:,}",
-            f"{one.pictures:,}",
-            f"{one.per_picture:,.0f}",
+            f"{one.images:,}",
+            f"{one.per_image:,.0f}",
             f"1/{1 / one.share_of_fixed:.1f}",
             *(_accuracy(one, radius) for radius in radii),
         )
@@ -115,7 +115,7 @@ def cost_line(name: str, points: Sequence[Config]) -> str:
     if name == "memory_against_n":
         return f"{title}: {in_bytes(line.slope)} a sample, {max(ys) / 1e6:,.0f} MB at most"
     if name == "time_against_images":
-        return f"{title}, one radius decided: {in_seconds(line.slope)} a picture"
+        return f"{title}, one radius decided: {in_seconds(line.slope)} an image"
     off = f"{100 * line.furthest:.1f} % off the line at most"
     return f"{title}: {in_seconds(line.slope)} a sample, {off}"
 

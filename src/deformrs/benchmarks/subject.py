@@ -1,4 +1,4 @@
-"""A trained classifier and its pictures: how many samples a question needs depends on both."""
+"""A trained classifier and its images: how many samples a question needs depends on both."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _EPOCHS = 8
 
 @dataclass(frozen=True)
 class SubjectOptions:
-    """Which network and pictures. Without a network, a small one is trained on digits first."""
+    """Which network and images. Without a network, a small one is trained on digits first."""
 
     model: str = ""
     data: str = ""
@@ -51,30 +51,30 @@ class Subject:
     """What is certified."""
 
     classifier: SmoothedClassifier
-    pictures: Labelled
+    images: Labelled
     model: str
     data: str
 
-    def picture(self, place: int) -> Tensor:
+    def image_at(self, place: int) -> Tensor:
         """One of them: [c, h, w]."""
-        pixels, _ = self.pictures[place]
+        pixels, _ = self.images[place]
         return pixels if isinstance(pixels, Tensor) else torch.from_numpy(pixels)
 
     @property
     def image(self) -> Tensor:
-        """The first picture."""
-        return self.picture(0)
+        """The first image."""
+        return self.image_at(0)
 
     @property
     def space(self) -> Space:
-        """That of the parameters, for pictures of the first one's size."""
+        """That of the parameters, for images of the first one's size."""
         return self.classifier.deformation.space(size_of(self.image))
 
 
 def load_subject(
     options: SubjectOptions, how: Execution, questions: Questions, console: Console
 ) -> Subject:
-    """The classifier, executed as asked and warmed up, and the pictures it was not trained on."""
+    """The classifier, executed as asked and warmed up, and the images it was not trained on."""
     if not options.model:
         questions.check(Rotation().space((SIDE, SIDE)))  # before training, not after it
         return _trained(options, how, console)
@@ -108,8 +108,8 @@ def _loaded(options: SubjectOptions, how: Execution, console: Console, folder: s
     with Downloads(console) as fetched:
         job = prepare(model, asked.data, asked.smoothing, None, fetched)
     name = options.model or f"{_NETWORK}, trained at uniform:54deg"
-    subject = Subject(job.classifier, job.pictures, name, job.pictures.name)
-    subject.classifier.warm_up(subject.image, together=2)  # pictures share their batches
+    subject = Subject(job.classifier, job.images, name, job.images.name)
+    subject.classifier.warm_up(subject.image, together=2)  # images share their batches
     return subject
 
 

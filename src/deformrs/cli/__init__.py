@@ -114,7 +114,7 @@ class _Verbs(click.Group):
 )
 @click.version_option(__version__)
 def commands() -> None:
-    """How far may a picture be deformed before a classifier's answer can change?
+    """How far may an image be deformed before a classifier's answer can change?
 
     \b
     Example:

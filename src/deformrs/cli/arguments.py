@@ -10,9 +10,9 @@ from typing import Literal, Protocol, TypeVar, cast
 
 import torch
 
-from deformrs.checks import check_seed, check_whole
+from deformrs.checks import check_integer, check_seed
 from deformrs.config import Config
-from deformrs.data import HeldOut, PictureSet, load_data
+from deformrs.data import HeldOut, ImageSet, load_data
 from deformrs.data.base import SplitAsked, check_share
 from deformrs.data.preparation import Interpolation, Preparation
 from deformrs.errors import InputError
@@ -25,7 +25,7 @@ from deformrs.training.recipes import Recipe, read_recipe
 
 
 class Prepared(Protocol):
-    """Options on how pictures are made ready. None: as the model expects."""
+    """Options on how images are made ready. None: as the model expects."""
 
     @property
     def resize(self) -> int | None: ...
@@ -52,7 +52,7 @@ def prepared(asked: Prepared, expected: Preparation) -> Preparation:
 
 @dataclass(frozen=True)
 class StartOptions:
-    """Which network training begins with, and how its pictures are made ready."""
+    """Which network training begins with, and how its images are made ready."""
 
     model: str
     weights: str | None = None
@@ -114,18 +114,18 @@ class TrainingOptions:
         check_share(self.hold_out)
         check_seed("seed", self.seed)
         if self.workers is not None:
-            check_whole("workers", self.workers, least=0)
-        check_whole("devices", self.devices, least=1)
-        check_whole("nodes", self.nodes, least=1)
+            check_integer("workers", self.workers, least=0)
+        check_integer("devices", self.devices, least=1)
+        check_integer("nodes", self.nodes, least=1)
 
-    def recipe_for(self, *, pretrained: bool, pictures: int | None = None) -> Recipe:
-        """The recipe with what was asked in place of its own, fitted to so many pictures.
+    def recipe_for(self, *, pretrained: bool, images: int | None = None) -> Recipe:
+        """The recipe with what was asked in place of its own, fitted to so many images.
 
         It is not fitted where batch size or learning rate were asked for.
         """
         recipe = read_recipe(self.recipe, pretrained=pretrained)
-        if pictures is not None and self.batch_size is None and self.learning_rate is None:
-            recipe = recipe.fitted(pictures)
+        if images is not None and self.batch_size is None and self.learning_rate is None:
+            recipe = recipe.fitted(images)
         return recipe.changed(
             epochs=self.epochs,
             batch_size=self.batch_size,
@@ -147,7 +147,7 @@ DownloadReport = Callable[[str, int, int | None], None]
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """Which network, how its pictures are made ready, how it is executed. None: as it expects."""
+    """Which network, how its images are made ready, how it is executed. None: as it expects."""
 
     model: str
     weights: str | None = None
@@ -163,7 +163,7 @@ class ModelOptions:
     batch_size: int | None = None
 
     def load(self) -> LoadedModel:
-        """The network on its device, and the pictures it wants."""
+        """The network on its device, and the images it wants."""
         loaded = load_model(
             self.model,
             weights=None if self.weights is None else Path(self.weights),
@@ -197,7 +197,7 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class DataOptions:
-    """Which pictures, and where downloads are kept. `held_out` follows from a training."""
+    """Which images, and where downloads are kept. `held_out` follows from a training."""
 
     data: str
     split: SplitAsked = "test"
@@ -210,8 +210,8 @@ class DataOptions:
         num_classes: int | None = None,
         class_names: tuple[str, ...] | None = None,
         report: DownloadReport | None = None,
-    ) -> PictureSet:
-        """The pictures, made ready for a model; `report` is told of what is fetched for it."""
+    ) -> ImageSet:
+        """The images, made ready for a model; `report` is told of what is fetched for it."""
         return load_data(
             self.data,
             preparation,
@@ -226,7 +226,7 @@ class DataOptions:
 
 @dataclass(frozen=True)
 class SmoothingOptions:
-    """How pictures move, and how far at random."""
+    """How images move, and how far at random."""
 
     deformation: str
     noise: str

@@ -39,15 +39,15 @@ from deformrs.cli.options import BatchSize, Word, check_writable, split_list
 @click.option("--family", "families", multiple=True, help="Measure the speed of this one only.")
 @click.option("--repeats", type=int, help="Of which the median is taken.  [of the size]")
 @click.option("--batch-size", type=BatchSize(), default="auto", show_default=True, help="Samples.")
-@click.option("--n", type=int, help="Samples a picture.  [of the size]")
-@click.option("--pictures", type=int, help="Pictures that share batches.  [of the size]")
+@click.option("--n", type=int, help="Samples an image.  [of the size]")
+@click.option("--images", type=int, help="Images that share batches.  [of the size]")
 @click.option("--model", default="", help="A trained run, to count samples with.  [one for digits]")
-@click.option("--data", default="", help="Its pictures.  [the test split of what it learnt]")
-@click.option("--deformation", default="", help="How pictures move.  [as it was trained]")
+@click.option("--data", default="", help="Its images.  [the test split of what it learnt]")
+@click.option("--deformation", default="", help="How images move.  [as it was trained]")
 @click.option("--noise", default="", help="And how far at random.  [as it was trained]")
 @click.option("--data-root", help="Where downloads are kept.  [$DEFORMRS_DATA]")
-@click.option("--subset", type=int, help="Pictures that are certified both ways.  [of the size]")
-@click.option("--whole", is_flag=True, help="Decide for all pictures too, not only the subset.")
+@click.option("--subset", type=int, help="Images that are certified both ways.  [of the size]")
+@click.option("--whole", is_flag=True, help="Decide for all images too, not only the subset.")
 @click.option("--radius", default="10deg", show_default=True, help="Decided alone.")
 @click.option(
     "--radii", default="0deg,10deg,30deg,45deg", show_default=True, help="Decided together."
@@ -57,7 +57,7 @@ from deformrs.cli.options import BatchSize, Word, check_writable, split_list
     "--out",
     type=click.Path(path_type=Path),
     help="A JSON file, written after every figure; one of this machine is added to. With --plot "
-    "the picture.",
+    "the image.",
 )
 @click.option(
     "--plot",
@@ -83,7 +83,7 @@ def bench(
     repeats: int | None,
     batch_size: int | None,
     n: int | None,
-    pictures: int | None,
+    images: int | None,
     model: str,
     data: str,
     deformation: str,
@@ -101,9 +101,9 @@ def bench(
 ) -> None:
     """How fast does this machine certify?
 
-    Speed: samples a second of certification, of the bare network on pictures that lie ready, and
+    Speed: samples a second of certification, of the bare network on images that lie ready, and
     of a plain loop, measured in turns. Samples: how many a fixed number takes, and how many the
-    questions need. Cost: time and memory as samples, picture sides and pictures grow. Paths: how
+    questions need. Cost: time and memory as samples, image sides and images grow. Paths: how
     often a sample is answered otherwise when it is executed otherwise.
 
     \b
@@ -143,7 +143,7 @@ def bench(
         repeats=repeats,
         batch_size=batch_size,
         n=n,
-        pictures=pictures,
+        images=images,
         model=model,
         data=data,
         deformation=deformation,

@@ -14,7 +14,7 @@ import click
 import torch
 from rich.console import Console
 
-from deformrs.checks import check_alpha, check_seed, check_whole
+from deformrs.checks import check_alpha, check_integer, check_seed
 from deformrs.cli.jobs import Job
 from deformrs.cli.options import (
     check_writable,
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How many samples, how sure, which pictures.
+    """How many samples, how sure, which images.
 
-    Without `fixed`, a picture gets no more samples than settle what is asked of it, if anything
+    Without `fixed`, an image gets no more samples than settle what is asked of it, if anything
     is: questions, or a radius that more samples would raise by less than `adaptive`.
     """
 
@@ -60,11 +60,11 @@ class Sampling:
 
     def __post_init__(self) -> None:
         # Before a network is loaded, not after it.
-        check_whole("n", self.n, least=1)
-        check_whole("n0", self.n0, least=1)
-        check_whole("skip", self.skip, least=1)
+        check_integer("n", self.n, least=1)
+        check_integer("n0", self.n0, least=1)
+        check_integer("skip", self.skip, least=1)
         if self.max is not None:
-            check_whole("max", self.max, least=1)
+            check_integer("max", self.max, least=1)
         check_alpha(self.alpha)
         check_seed("seed", self.seed)
         if self.method is not None:
@@ -78,7 +78,7 @@ class Sampling:
             )
 
     def stopping(self, questions: Sequence[Question]) -> Stopping | None:
-        """When a picture has enough samples; None: when it has all n."""
+        """When an image has enough samples; None: when it has all n."""
         if self.fixed or (not questions and self.adaptive is None):
             return None
         return Stopping(
@@ -95,7 +95,7 @@ def certify_job(
     space = job.classifier.deformation.space(job.size)
     for question in questions:
         question.check(space)
-    indices = chosen(len(job.pictures), sampling.skip, sampling.max)
+    indices = chosen(len(job.images), sampling.skip, sampling.max)
     results: list[Result] = []
     stopping = sampling.stopping(questions)
     _warm_up(job, sampling.n, stopping, console)
@@ -105,7 +105,7 @@ def certify_job(
         begun = settled = 0
 
         def looked(count: int) -> None:
-            advance(0, f"{count} pictures looked at")
+            advance(0, f"{count} images looked at")
 
         def watch(samples: int) -> None:
             nonlocal begun
@@ -115,14 +115,14 @@ def certify_job(
             done = min(len(results) + under_way, len(indices))
             advance(done, _joined(rates.words, tally.words))
 
-        def enough(pictures: int) -> None:
+        def enough(images: int) -> None:
             nonlocal settled
-            settled += pictures
-            rates.add(pictures=pictures)
+            settled += images
+            rates.add(images=images)
 
         for result in certify_dataset(
             job.classifier,
-            job.pictures,
+            job.images,
             n=sampling.n,
             n0=sampling.n0,
             alpha=sampling.alpha,
@@ -144,7 +144,7 @@ def certify_job(
                 settled -= 1
             elif stopping is None and begun >= each:
                 begun -= each
-                rates.add(pictures=1)
+                rates.add(images=1)
             tally.add(result)
             advance(len(results), _joined(rates.words, tally.words))
     return results
@@ -157,7 +157,7 @@ def _warm_up(job: Job, n: int, stopping: Stopping | None, console: Console) -> N
         return
     console.print(f"compiling ({asked}) …", markup=False)
     began = time.perf_counter()
-    image = torch.from_numpy(job.pictures[0][0])
+    image = torch.from_numpy(job.images[0][0])
     together = together_for(job.classifier, image, n, stopping)
     job.classifier.warm_up(image, together=together)
     if job.classifier.sampler.compiled == asked:
@@ -250,7 +250,7 @@ def _samples(results: Sequence[Result]) -> str:
     "--out",
     type=click.Path(path_type=Path),
     help="The run folder; one that was stopped is taken up.  [the model's own, if it was trained; "
-    "for pictures held out, held-out/ in it]",
+    "for images held out, held-out/ in it]",
 )
 @sampling_options(n=100_000)
 @choosing_options
@@ -276,15 +276,15 @@ def certify(
     fixed: bool,
     export: Path | None,
 ) -> None:
-    """Certify labelled pictures: how far may each be deformed?
+    """Certify labelled images: how far may each be deformed?
 
-    With --radii or --region a picture is sampled until each is settled, at most --n times: some
+    With --radii or --region an image is sampled until each is settled, at most --n times: some
     tens of samples are enough for most. --adaptive stops where more samples would raise the
-    radius by less. Without them, or with --fixed, every picture gets --n samples.
+    radius by less. Without them, or with --fixed, every image gets --n samples.
 
     Interrupt it as you like: the same command goes on where it stopped. A folder that deformrs
     train wrote needs no further options: it is certified on the test split of its data, against
-    the deformation and the noise it was trained with; with --split held-out on the pictures that
+    the deformation and the noise it was trained with; with --split held-out on the images that
     --hold-out kept from it, which are there to choose by. What is given wins. Of a network of your
     own, name the file and the weights: --model net.py:build --weights RUN/model.safetensors.
 
@@ -325,10 +325,9 @@ def certify(
     out = asked_for.out
     with Downloads(console) as fetched:
         job = prepare(model, asked_for.data, asked_for.smoothing, out, fetched)
-    if asked_for.trained is not None and asked_for.trained.has_seen(job.pictures):
+    if asked_for.trained is not None and asked_for.trained.has_seen(job.images):
         click.echo(
-            "note: these are the pictures it was trained on; certified accuracy on them says "
-            "little",
+            "note: these are the images it was trained on; certified accuracy on them says little",
             err=True,
         )
     console.print(job.execution, markup=False, soft_wrap=True)

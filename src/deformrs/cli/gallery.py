@@ -16,7 +16,7 @@ from rich.console import Console
 from torch import Tensor
 
 from deformrs.certificate import Certificate
-from deformrs.checks import check_alpha, check_seed, check_whole
+from deformrs.checks import check_alpha, check_integer, check_seed
 from deformrs.cli.arguments import (
     DataOptions,
     ModelOptions,
@@ -29,19 +29,19 @@ from deformrs.cli.jobs import check_same_model, smooth
 from deformrs.cli.options import (
     Word,
     data_options,
+    integers,
     model_options,
     run_option,
     sampling_options,
     smoothing_options,
     typed,
-    whole_numbers,
 )
 from deformrs.cli.progress import step
-from deformrs.data import PictureSet, load_picture
+from deformrs.data import ImageSet, load_image
 from deformrs.dataset import digest_of
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError
-from deformrs.geometry import check_pictures, size_of
+from deformrs.geometry import check_images, size_of
 from deformrs.models import LoadedModel
 from deformrs.noise import NoiseLaw
 from deformrs.report.gallery.certified import Exhibit, certified_shifts
@@ -84,7 +84,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         for name in ("columns", "n", "n0", "predict_n"):
-            check_whole(name, getattr(self, name), least=1)
+            check_integer(name, getattr(self, name), least=1)
         check_alpha(self.alpha)
         check_seed("seed", self.seed)
         check_method(self.method)
@@ -92,7 +92,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Subject:
-    """A picture to be shown: [c, h, w], its number in its data set, and a title.
+    """An image to be shown: [c, h, w], its number in its data set, and a title.
 
     A `certificate` that is known already is not sampled again.
     """
@@ -109,8 +109,8 @@ def exhibit(
     sampling: Sampling,
     report: Report | None = None,
 ) -> list[CertifiedSamples]:
-    """Certify every picture and predict at deformations from all over its certified set."""
-    check_whole("the number of pictures", len(subjects), least=1)
+    """Certify every image and predict at deformations from all over its certified set."""
+    check_integer("the number of images", len(subjects), least=1)
     for subject in subjects:  # before the first is sampled
         _check(subject, classifier)
     progress = _Progress(sum(_cost(subject, sampling) for subject in subjects), report)
@@ -126,15 +126,15 @@ def exhibit_families(
     noise: Callable[[Space], NoiseLaw] = suggested_noise,
     report: Report | None = None,
 ) -> list[CertifiedSamples]:
-    """The same for one picture under one deformation after another.
+    """The same for one image under one deformation after another.
 
     Without `deformations`, an example of every registered family. The rows are called after them.
     """
-    check_pictures("the picture", subject.image, rank=3)
+    check_images("the image", subject.image, rank=3)
     if subject.certificate is not None:
         raise InputError("the certificate", "given", "cannot hold for every family", "leave it out")
     families = default_families() if deformations is None else deformations
-    check_whole("the number of deformations", len(families), least=1)
+    check_integer("the number of deformations", len(families), least=1)
     classifiers = [
         smooth(family, noise(family.space(size_of(subject.image)))) for family in families
     ]
@@ -209,7 +209,7 @@ def _predict(
     params = torch.from_numpy(shifts)
     deformed = deform(subject.image, classifier.deformation, params, classifier.padding)
     samples = []
-    for shift, (picture, field) in zip(shifts, deformed, strict=True):
+    for shift, (image, field) in zip(shifts, deformed, strict=True):
         prediction = classifier.predict(
             subject.image,
             sampling.predict_n,
@@ -218,14 +218,14 @@ def _predict(
             index=subject.index,
             shift=shift.tolist(),
         )
-        samples.append(Sample(shift, picture, prediction, reach_px(field)))
+        samples.append(Sample(shift, image, prediction, reach_px(field)))
         progress.add(sampling.predict_n)
     return samples
 
 
 def _check(subject: Subject, classifier: SmoothedClassifier) -> None:
-    """Raise unless the picture's certificate, if it has one, can be this classifier's."""
-    check_pictures("the picture", subject.image, rank=3)
+    """Raise unless the image's certificate, if it has one, can be this classifier's."""
+    check_images("the image", subject.image, rank=3)
     check_seed("index", subject.index)
     certificate = subject.certificate
     if certificate is None:
@@ -247,9 +247,9 @@ MOST_ROWS = 8
 
 @dataclass(frozen=True)
 class Request:
-    """Which pictures, of which model, drawn how.
+    """Which images, of which model, drawn how.
 
-    Pictures are `files`, or those numbered `pictures` in the data set; without either, the first
+    Images are `files`, or those numbered `images` in the data set; without either, the first
     certified ones of a run or the first of the data set.
     """
 
@@ -261,7 +261,7 @@ class Request:
     sampling: Sampling
     files: tuple[Path, ...] = ()
     run: Path | None = None
-    pictures: tuple[int, ...] = ()
+    images: tuple[int, ...] = ()
 
 
 def draw(request: Request, console: Console) -> None:
@@ -279,7 +279,7 @@ def draw(request: Request, console: Console) -> None:
         check_same_model(run.config, loaded, smoothing)
         names = loaded.class_names or class_names_of(run.config)
         loaded = dataclasses.replace(loaded, class_names=names)
-        if own:  # certificates speak of the run's own pictures
+        if own:  # certificates speak of the run's own images
             known = {result.index: result for result in run.results}
     elif request.model.model:
         loaded = request.model.load()
@@ -289,7 +289,7 @@ def draw(request: Request, console: Console) -> None:
         return
     if len(subjects) > 1:
         raise InputError(
-            "the pictures", f"{len(subjects)}", f"must be one for {request.kind}", "name one"
+            "the images", f"{len(subjects)}", f"must be one for {request.kind}", "name one"
         )
     (subject,) = subjects
     padding, seed = request.smoothing.padding, request.sampling.seed
@@ -360,19 +360,19 @@ def _subjects(
     preparation = request.model.prepared(None if loaded is None else loaded.preparation)
     if request.files:
         return [
-            Subject(torch.from_numpy(load_picture(file, preparation)), title=file.name)
+            Subject(torch.from_numpy(load_image(file, preparation)), title=file.name)
             for file in request.files
         ]
     if not request.data.data:
-        raise InputError("the picture", "missing", "is needed", "name a file, --run or --data")
+        raise InputError("the image", "missing", "is needed", "name a file, --run or --data")
     names = None if loaded is None else loaded.class_names
-    pictures = request.data.load(preparation, None, names)
-    wanted = request.pictures or _first(known, request.kind)
-    return [_subject(pictures, index, known.get(index)) for index in wanted]
+    images = request.data.load(preparation, None, names)
+    wanted = request.images or _first(known, request.kind)
+    return [_subject(images, index, known.get(index)) for index in wanted]
 
 
 def _first(known: dict[int, Result], kind: Kind) -> tuple[int, ...]:
-    """The first certified picture of each of a few classes, or the first picture."""
+    """The first certified image of each of a few classes, or the first image."""
     by_label: dict[int, int] = {}
     for index, result in known.items():
         if result.correct:
@@ -381,18 +381,18 @@ def _first(known: dict[int, Result], kind: Kind) -> tuple[int, ...]:
     return several if kind == "certified" else several[:1]
 
 
-def _subject(pictures: PictureSet, index: int, result: Result | None) -> Subject:
-    if not 0 <= index < len(pictures):
+def _subject(images: ImageSet, index: int, result: Result | None) -> Subject:
+    if not 0 <= index < len(images):
         raise InputError(
-            "the picture", index, f"must lie in [0, {len(pictures) - 1}]", "choose another"
+            "the image", index, f"must lie in [0, {len(images) - 1}]", "choose another"
         )
-    image = torch.from_numpy(pictures[index][0])
+    image = torch.from_numpy(images[index][0])
     if result is not None and result.pixels != digest_of(image):
         raise InputError(
-            f"picture {index}", "not the one certified", "must be unchanged", "restore the data"
+            f"image {index}", "not the one certified", "must be unchanged", "restore the data"
         )
     certificate = None if result is None else result.certificate
-    return Subject(image, index, pictures.source(index), certificate)
+    return Subject(image, index, images.source(index), certificate)
 
 
 @click.command()
@@ -402,7 +402,7 @@ def _subject(pictures: PictureSet, index: int, result: Result | None) -> Subject
     type=Word("certified", "fields", "families"),
     default="certified",
     show_default=True,
-    help="Samples from certified sets; deformed pictures beside their vector fields; every family.",
+    help="Samples from certified sets; deformed images beside their vector fields; every family.",
 )
 @click.option(
     "--out",
@@ -427,7 +427,7 @@ def gallery(
     model: ModelOptions,
     data: DataOptions,
     smoothing: SmoothingOptions,
-    pictures: str | None,
+    images: str | None,
     columns: int,
     predict_n: int,
     n: int,
@@ -435,9 +435,9 @@ def gallery(
     alpha: float,
     seed: int,
 ) -> None:
-    """Draw pictures under deformations that provably leave their label alone.
+    """Draw images under deformations that provably leave their label alone.
 
-    A model folder that deformrs train wrote brings its test pictures, deformation and noise.
+    A model folder that deformrs train wrote brings its test images, deformation and noise.
 
     \b
     Examples:
@@ -464,7 +464,7 @@ def gallery(
         sampling=sampling,
         files=files,
         run=run,
-        pictures=whole_numbers("--pictures", pictures),
+        images=integers("--pictures", images),
     )
     draw(request, Console(highlight=False))
     click.echo(f"written: {out}")

@@ -1,4 +1,4 @@
-"""From options as people type them to a smoothed classifier and its pictures."""
+"""From options as people type them to a smoothed classifier and its images."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from deformrs.cli.arguments import (
     plain_options,
 )
 from deformrs.config import Config, ConfigValue
-from deformrs.data import PictureSet
+from deformrs.data import ImageSet
 from deformrs.dataset import device_name, network_identity
 from deformrs.errors import InputError, ModelError
 from deformrs.execution import scores_of
@@ -37,19 +37,19 @@ class Job:
     """What there is to certify."""
 
     classifier: SmoothedClassifier
-    pictures: PictureSet
+    images: ImageSet
     size: Size
-    """Of the first picture: pixels in options are counted on it."""
+    """Of the first image: pixels in options are counted on it."""
     noise_in_pixels: bool
     about: Config
     """What reproduces the job, beside what the engine writes down of itself."""
 
     @property
     def execution(self) -> str:
-        """How the network runs: in which precision, where, how many pictures at once."""
+        """How the network runs: in which precision, where, how many images at once."""
         model = self.about["model"]
         precision = model.get("precision") if isinstance(model, dict) else None
-        image = torch.from_numpy(self.pictures[0][0])
+        image = torch.from_numpy(self.images[0][0])
         device = device_name(self.classifier.device_for(image))
         return f"{precision} on {device}, batches of {self.classifier.batch_size}"
 
@@ -61,7 +61,7 @@ def prepare(
     out: Path | None = None,
     report: DownloadReport | None = None,
 ) -> Job:
-    """Load the network and the pictures, and see that they fit.
+    """Load the network and the images, and see that they fit.
 
     `out` is the run folder, if there is one: what is chosen automatically stays as it was there.
     """
@@ -69,8 +69,8 @@ def prepare(
     some = data.load(loaded.preparation, None, loaded.class_names, report)
     image = torch.from_numpy(some[0][0])
     classifier = smooth(loaded, model, smoothing, image, _batch_size_there(out))
-    pictures = data.load(loaded.preparation, classifier.num_classes, loaded.class_names)
-    names = loaded.class_names or pictures.class_names or ()
+    images = data.load(loaded.preparation, classifier.num_classes, loaded.class_names)
+    names = loaded.class_names or images.class_names or ()
     plugins = plugin_digests(smoothing)
     about: Config = {"plugins": plugins} if plugins else {}
     about |= {
@@ -80,10 +80,10 @@ def prepare(
         | plain_options(smoothing)
         | ({} if out is None else {RELATIVE_TO: start_of(out)}),
         "model": _without_source(loaded.about),
-        "data": _without_source(pictures.about)
-        | {"name": pictures.name, "class_names": list(names) or None},
+        "data": _without_source(images.about)
+        | {"name": images.name, "class_names": list(names) or None},
     }
-    return Job(classifier, pictures, size_of(image), "px" in smoothing.noise, about)
+    return Job(classifier, images, size_of(image), "px" in smoothing.noise, about)
 
 
 def smooth(
@@ -93,7 +93,7 @@ def smooth(
     image: Tensor,
     batch_size: int | None = None,
 ) -> SmoothedClassifier:
-    """The smoothed classifier, tried on one picture. `batch_size` stands for an automatic one."""
+    """The smoothed classifier, tried on one image. `batch_size` stands for an automatic one."""
     deformation = parse_deformation(smoothing.deformation)
     noise = parse_noise(smoothing.noise, deformation.space(size_of(image)))
     device = chosen_device(model.device)
@@ -125,8 +125,8 @@ def automatic_batch_size(loaded: LoadedModel, image: Tensor, device: torch.devic
         try:
             with torch.inference_mode():
                 # Beside the network's own, warped copies and their field take memory.
-                pictures = image.to(device).expand(size, *image.shape).clone()
-                loaded.module(pictures + pictures)
+                images = image.to(device).expand(size, *image.shape).clone()
+                loaded.module(images + images)
             return size
         except torch.OutOfMemoryError:
             if size <= 1:

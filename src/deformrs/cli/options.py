@@ -52,7 +52,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic since click
 
 
 class BatchSize(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3
-    """A whole number, or `auto`, which is None."""
+    """An integer, or `auto`, which is None."""
 
     name = "auto|n"
 
@@ -90,7 +90,7 @@ def needed(required: bool) -> dict[str, Any]:
 
 
 def preparation_options() -> list[Any]:
-    """How pictures are made ready for a network, and normalised."""
+    """How images are made ready for a network, and normalised."""
     return [
         click.option("--resize", type=int, help="Length of the shorter side.  [as the model says]"),
         click.option("--crop", type=int, help="Side of the centre that is kept."),
@@ -165,7 +165,7 @@ def padding_option(command: Command) -> Command:
         type=Word("zeros", "border", "reflection"),
         default="zeros",
         show_default=True,
-        help="What lies outside a picture.",
+        help="What lies outside an image.",
     )
     return option(command)
 
@@ -212,11 +212,11 @@ def split_list(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def whole_numbers(option: str, text: str | None) -> tuple[int, ...]:
+def integers(option: str, text: str | None) -> tuple[int, ...]:
     """`0,5,17` as numbers."""
     parts = split_list(text)
     if not all(part.isdecimal() for part in parts):
-        raise click.BadParameter(f"{text!r} must be whole numbers, e.g. 0,5,17", param_hint=option)
+        raise click.BadParameter(f"{text!r} must be integers, e.g. 0,5,17", param_hint=option)
     return tuple(map(int, parts))
 
 
@@ -238,7 +238,7 @@ def sampling_options(
         for option in (
             *([own] if seed else []),
             click.option(
-                "--alpha", default=alpha, show_default=True, help="Failure probability a picture."
+                "--alpha", default=alpha, show_default=True, help="Failure probability an image."
             ),
             click.option("--n", default=n, show_default=True, help="Samples that bound it."),
             click.option(
@@ -254,8 +254,8 @@ def sampling_options(
 def choosing_options(command: Command) -> Command:
     """`--method`, `--skip` and `--max` (the argument `most`)."""
     for option in (
-        click.option("--max", "most", type=int, help="Look at the first N pictures only."),
-        click.option("--skip", default=1, show_default=True, help="Certify every K-th picture."),
+        click.option("--max", "most", type=int, help="Look at the first N images only."),
+        click.option("--skip", default=1, show_default=True, help="Certify every K-th image."),
         click.option(
             "--method",
             type=Word("clopper_pearson", "bonferroni", "anytime"),
@@ -277,7 +277,7 @@ def _some(context: click.Context, option: click.Parameter, text: str | None) -> 
 def stopping_options(command: Command) -> Command:
     """`--radii`, `--region` (the argument `regions`), `--adaptive` and `--fixed`."""
     for option in (
-        click.option("--fixed", is_flag=True, help="All n samples for every picture."),
+        click.option("--fixed", is_flag=True, help="All n samples for every image."),
         click.option(
             "--adaptive",
             metavar="TOLERANCE",
@@ -297,14 +297,14 @@ def stopping_options(command: Command) -> Command:
 
 
 def start_options(*, required: bool) -> Callable[[Command], Command]:
-    """`--model` and its pictures: the argument `start`, a `StartOptions`."""
+    """`--model` and its images: the argument `start`, a `StartOptions`."""
     return bundle(
         "start",
         "arguments.StartOptions",
         click.option(
             "--model",
             **needed(required),
-            help="small_cnn, resnet18, resnet18:width=32 (small pictures), resnet50, timm:NAME, "
+            help="small_cnn, resnet18, resnet18:width=32 (small images), resnet50, timm:NAME, "
             "torchvision:NAME, net.py:build, or a run folder to go on from.",
         ),
         click.option("--weights", help="A .safetensors or .pth state dict to begin with."),
@@ -325,7 +325,7 @@ def training_options() -> Callable[[Command], Command]:
         click.option("--batch-size", type=int, help="Likewise; over all processes."),
         click.option("--learning-rate", type=float, help="Likewise."),
         click.option("--weight-decay", type=float, help="Likewise."),
-        click.option("--copies", type=int, help="Deformed copies of a picture in a step."),
+        click.option("--copies", type=int, help="Deformed copies of an image in a step."),
         click.option(
             "--tilt",
             type=float,
@@ -347,7 +347,7 @@ def training_options() -> Callable[[Command], Command]:
             "--hold-out",
             default=0.0,
             show_default=True,
-            help="Share of the training pictures that chooses the best epoch, e.g. 0.05.",
+            help="Share of the training images that chooses the best epoch, e.g. 0.05.",
         ),
         click.option("--seed", default=0, show_default=True, help="Of weights, order and noise."),
         click.option(
@@ -369,7 +369,7 @@ def training_options() -> Callable[[Command], Command]:
             type=Word("auto", "yes", "no"),
             default="auto",
             show_default=True,
-            help="All pictures in memory, or read from the disk as they are needed.",
+            help="All images in memory, or read from the disk as they are needed.",
         ),
         click.option("--workers", type=int, help="Processes that read them.  [one a core]"),
         click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1."),

@@ -22,7 +22,7 @@ from deformrs.cli.options import (
     smoothing_options,
     typed,
 )
-from deformrs.data import load_picture
+from deformrs.data import load_image
 from deformrs.errors import InputError, ModelError
 from deformrs.geometry import size_of
 from deformrs.rounding import format_down
@@ -95,7 +95,7 @@ def predictions(
 ) -> Iterator[Answer]:
     """One answer a file, in their order; a file that cannot be read is answered with its fault.
 
-    With `run`, the model must still be the one of that run. An answer depends on the picture and
+    With `run`, the model must still be the one of that run. An answer depends on the image and
     the seed, not on the other files.
     """
     loaded = model.load()
@@ -107,8 +107,8 @@ def predictions(
     classifier: SmoothedClassifier | None = None
     for file in files:
         try:
-            image = torch.from_numpy(load_picture(file, loaded.preparation))
-            if classifier is None or "px" in smoothing.noise:  # pixels are counted on each picture
+            image = torch.from_numpy(load_image(file, loaded.preparation))
+            if classifier is None or "px" in smoothing.noise:  # pixels are counted on each image
                 classifier = smooth(loaded, model, smoothing, image)
                 for question in questions:
                     question.check(classifier.deformation.space(size_of(image)))
@@ -151,7 +151,7 @@ def predict(
     regions: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """What is on these pictures, and how far may they be deformed?
+    """What is on these images, and how far may they be deformed?
 
     A model folder that deformrs train wrote brings its deformation and noise.
 

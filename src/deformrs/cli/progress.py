@@ -98,16 +98,16 @@ class Downloads:
 
 
 class Rates:
-    """How fast pictures and samples go by, from the moment it is made."""
+    """How fast images and samples go by, from the moment it is made."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._samples = 0
-        self._pictures = 0
+        self._images = 0
 
-    def add(self, *, samples: int = 0, pictures: int = 0) -> None:
+    def add(self, *, samples: int = 0, images: int = 0) -> None:
         self._samples += samples
-        self._pictures += pictures
+        self._images += images
 
     @property
     def words(self) -> str:
@@ -115,4 +115,4 @@ class Rates:
         if not self._samples:
             return ""
         seconds = max(time.monotonic() - self._began, 1e-9)
-        return f"{self._pictures / seconds:.3g} img/s, {self._samples / seconds:,.0f} samples/s"
+        return f"{self._images / seconds:.3g} img/s, {self._samples / seconds:,.0f} samples/s"

@@ -10,7 +10,7 @@ import click
 import torch
 from rich.console import Console
 
-from deformrs.checks import check_alpha, check_seed, check_whole
+from deformrs.checks import check_alpha, check_integer, check_seed
 from deformrs.cli.arguments import (
     DataOptions,
     ModelOptions,
@@ -48,7 +48,7 @@ class Settings:
     def __post_init__(self) -> None:
         # Before training, not after it.
         for name in ("digits", "epochs", "n", "n0"):
-            check_whole(name, getattr(self, name), least=1)
+            check_integer(name, getattr(self, name), least=1)
         if self.digits > TEST:
             raise InputError("digits", self.digits, f"must lie in [1, {TEST}]", f"e.g. {TEST}")
         check_alpha(self.alpha)
@@ -86,7 +86,7 @@ def run(settings: Settings, console: Console) -> Tour:
     write_atomically(files["table.md"], markdown(results, RADII))
     draw_curve(results, files["curve.png"])
     exhibits = [
-        Exhibit(torch.from_numpy(job.pictures[result.index][0]), result.certificate)
+        Exhibit(torch.from_numpy(job.images[result.index][0]), result.certificate)
         for result in _one_of_each_class(results)
     ]
     if exhibits:
@@ -115,7 +115,7 @@ def _train(settings: Settings, console: Console) -> None:
 
 
 def _one_of_each_class(results: list[Result]) -> list[Result]:
-    """The first certified picture of every class, for the gallery."""
+    """The first certified image of every class, for the gallery."""
     first: dict[int, Result] = {}
     for result in results:
         if result.correct:
@@ -129,7 +129,7 @@ def _one_of_each_class(results: list[Result]) -> list[Result]:
     type=click.Path(path_type=Path),
     default=Path("runs/quickstart"),
     show_default=True,
-    help="Folder for the network, certificates and pictures.",
+    help="Folder for the network, certificates and images.",
 )
 @click.option("--digits", default=200, show_default=True, help="Test digits to certify.")
 @click.option("--epochs", default=30, show_default=True, help="Passes over the training digits.")

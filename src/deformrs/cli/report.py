@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 )
 @click.option("--title", help="Of the page.  [Certified robustness]")
 @click.option("--note", default="", help="What readers must know, beneath the title.")
-@click.option("--no-pictures", is_flag=True, help="Leave the least robust pictures out.")
+@click.option("--no-images", is_flag=True, help="Leave the least robust images out.")
 @click.option(
     "--export", type=click.Path(path_type=Path), help="Also write one run as idx, label, … TSV."
 )
@@ -55,7 +55,7 @@ def report(
     paper: bool,
     title: str | None,
     note: str,
-    no_pictures: bool,
+    no_images: bool,
     export: Path | None,
 ) -> None:
     """Make a page, figures and tables of one or several runs. Nothing is sampled again.
@@ -73,7 +73,7 @@ def report(
     from rich.console import Console
 
     from deformrs.cli.progress import step
-    from deformrs.data.loading import StoredPictures
+    from deformrs.data.loading import StoredImages
     from deformrs.errors import InputError
     from deformrs.report.against.writing import write_against_paper
     from deformrs.report.export import export_tsv
@@ -104,18 +104,18 @@ def report(
         _show(files)
         return
     stored = [read_run(folder, alpha=alpha, method=method) for folder in runs]
-    pictures = None if no_pictures else StoredPictures()
+    images = None if no_images else StoredImages()
     files = write_report(
         stored,
         out or folders[0] / "report",
         radii=split_list(radii),
         regions=regions,
-        pictures=pictures,
+        images=images,
         title=title or "Certified robustness",
         note=note,
     )
-    if pictures is not None:
-        for reason in pictures.missing:
+    if images is not None:
+        for reason in images.missing:
             click.echo(f"note: {reason}", err=True)
     if export is not None:
         write_atomically(export, export_tsv(stored[0].results, read_times(runs[0])))

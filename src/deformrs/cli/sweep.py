@@ -33,11 +33,11 @@ from deformrs.cli.progress import Downloads
 from deformrs.cli.sweep_plan import PlannedRun, Sweep, texts_of
 from deformrs.cli.sweep_state import Row, check_needed, mark_done, results_of, row_of, state_of
 from deformrs.cli.train import train_run
-from deformrs.cli.trained import certification, no_test_pictures
+from deformrs.cli.trained import certification, no_test_images
 from deformrs.cli.training_process import train_apart
 from deformrs.data import HeldOut
 from deformrs.data.base import HELD_OUT
-from deformrs.data.loading import StoredPictures
+from deformrs.data.loading import StoredImages
 from deformrs.data.preparation import Preparation
 from deformrs.errors import DeformRSError, InputError
 from deformrs.report.writing import write_report
@@ -89,7 +89,7 @@ def run_sweep(sweep: Sweep, console: Console) -> Outcome:
 
 
 def check_sources(runs: Sequence[PlannedRun], console: Console) -> None:
-    """Before anything is trained: can the pictures and the networks to begin with be had?"""
+    """Before anything is trained: can the images and the networks to begin with be had?"""
     seen: set[tuple[DataOptions, DataOptions, StartOptions, float]] = set()
     for run in runs:
         needed = (run.data, run.test, run.start, run.training.hold_out)
@@ -104,8 +104,8 @@ def check_sources(runs: Sequence[PlannedRun], console: Console) -> None:
             else:
                 test = run.test.load(preparation, None, train.class_names, fetched)
                 if run.own_test_split and test.about["split"] is None:
-                    remedy = "name other pictures as data of [certify], in a file"
-                    raise no_test_pictures(run.data.data, remedy)
+                    remedy = "name other images as data of [certify], in a file"
+                    raise no_test_images(run.data.data, remedy)
         if run.needed is None:  # else its network is made by then
             num_classes = len(train.class_names or ()) or max(train.labels) + 1
             run.start.load(num_classes, len(train[0][0]), run.training.seed)
@@ -113,15 +113,15 @@ def check_sources(runs: Sequence[PlannedRun], console: Console) -> None:
 
 def report_runs(runs: Sequence[PlannedRun], out: Path) -> tuple[dict[str, Path], list[str]]:
     """Write the report of runs that are done into `out`: its files, and what it could not show."""
-    pictures = StoredPictures()
+    images = StoredImages()
     files = write_report(
         [read_run(run.folder) for run in runs],
         out,
         radii=texts_of(runs, RadiusAsked),
         regions=texts_of(runs, RegionAsked),
-        pictures=pictures,
+        images=images,
     )
-    return files, pictures.missing
+    return files, images.missing
 
 
 def _is_done(run: PlannedRun) -> bool:
@@ -151,7 +151,7 @@ def _train(run: PlannedRun, console: Console) -> None:
 
 
 def _tested(run: PlannedRun) -> DataOptions:
-    """What is certified. Which pictures were held out is known only now that it is trained."""
+    """What is certified. Which images were held out is known only now that it is trained."""
     if run.test.split != HELD_OUT:
         return run.test
     asked = (run.model, run.test, run.smoothing, run.folder)

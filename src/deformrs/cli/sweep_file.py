@@ -55,7 +55,7 @@ Values = dict[str, Value]
 Strings, Numbers = tuple[str, ...], tuple[float, ...]
 _RULES: dict[Hint, tuple[str, str]] = {
     bool: ("must be true or false", "without quotes"),
-    int: ("must be a whole number", "without quotes, e.g. 100"),
+    int: ("must be an integer", "without quotes, e.g. 100"),
     float: ("must be a number", "without quotes, e.g. 0.1"),
     str: ("must be text", 'in quotes, e.g. "cifar10"'),
     Strings: ("must be a list of texts", 'e.g. ["10deg", "30deg"]'),
@@ -293,7 +293,7 @@ def read_sweep(path: Path) -> SweepAsked:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = " ".join(str(error).split())
         raise InputError(
-            f"the sweep {path}", f"not readable ({reason})", "must be a TOML file", "mend it"
+            f"the sweep {path}", f"not readable ({reason})", "must be a TOML file", "fix it"
         ) from None
     for key in table:
         if key in ("deformation", "noise"):

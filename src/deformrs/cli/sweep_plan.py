@@ -141,7 +141,7 @@ def _check_known(what: str, name: str, known: Sequence[str], rule: str) -> None:
 
 
 _SOME_SIZE = (224, 224)
-"""Pictures are not looked at yet; whether a law or a question fits does not depend on them."""
+"""Images are not looked at yet; whether a law or a question fits does not depend on them."""
 _WATCHED = ("radii", "regions")
 
 Options = TypeVar("Options")
@@ -265,19 +265,19 @@ def _check_noise(deformation: str, noise: str, space: Space) -> None:
 
 
 def _check_held_out(training: TrainingOptions, data: DataOptions, test: DataOptions) -> None:
-    """Raise unless training holds pictures out, and they are what is to be certified."""
+    """Raise unless training holds images out, and they are what is to be certified."""
     if not training.hold_out:
         raise InputError(
             "split",
             HELD_OUT,
-            "needs pictures that training holds out",
+            "needs images that training holds out",
             "add hold_out = 0.1 to [train], or --hold-out 0.1",
         )
     if test.data != data.data:
         raise InputError(
             "data",
             test.data,
-            f"must be what is trained on, {data.data}, for pictures held out of it",
+            f"must be what is trained on, {data.data}, for images held out of it",
             f"leave it out of [certify], or split = {HELD_OUT!r}",
         )
 

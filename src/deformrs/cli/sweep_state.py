@@ -92,7 +92,7 @@ def mark_done(run: PlannedRun) -> None:
 
 
 def results_of(run: PlannedRun) -> list[Result]:
-    """The results of a run that is done, of the pictures that were asked for."""
+    """The results of a run that is done, of the images that were asked for."""
     stored = read_run(run.folder)
     wanted = set(_wanted(run, stored.config))
     return [result for result in stored.results if result.index in wanted]
@@ -132,7 +132,7 @@ def _weights(run: PlannedRun) -> str | None:
 
 
 def _digests(run: PlannedRun) -> dict[str, object]:
-    """What the files hold that options name: weights, code, arrays of pictures."""
+    """What the files hold that options name: weights, code, arrays of images."""
     code = Path(run.start.model.partition(".py:")[0] + ".py")
     named = [code, *python_files(run.smoothing.deformation), Path(run.data.data)]
     named += [Path(run.test.data)] + ([Path(run.start.weights)] if run.start.weights else [])
@@ -159,7 +159,7 @@ def _mapping(path: Path) -> Config | None:
 
 
 def _certified(run: PlannedRun) -> tuple[int, int]:
-    """How many pictures are certified, of how many."""
+    """How many images are certified, of how many."""
     wanted = set(_wanted(run, read_config(run.folder)))
     found = set()
     for line in (stored_bytes(run.folder / CERTIFICATES) or b"").splitlines(keepends=True):

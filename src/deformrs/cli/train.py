@@ -88,7 +88,7 @@ def _train(
     console: Console,
 ) -> None:
     """One go at it. `folder` is None in the processes that do not write."""
-    labels = job.pictures.labels
+    labels = job.images.labels
     seen, unseen = split(labels, training.hold_out, training.seed)
     check_answers(job)
     built = _normalising(job, seen)
@@ -128,7 +128,7 @@ def _normalising(job: TrainingJob, seen: Places) -> BuiltModel:
     built = job.start.built
     if built.mean is not None or job.start.normalises:
         return built
-    mean, std = normalisation_of(job.pictures, seen)
+    mean, std = normalisation_of(job.images, seen)
     return dataclasses.replace(built, mean=mean, std=std)
 
 
@@ -147,10 +147,10 @@ def _source(
     processes: Processes,
     console: Console,
 ) -> AbstractContextManager[Source]:
-    """The pictures of these places, for as long as they are needed."""
-    with step(console, "reading pictures", len(indices)) as advance:
+    """The images of these places, for as long as they are needed."""
+    with step(console, "reading images", len(indices)) as advance:
         source = source_for(
-            job.pictures,
+            job.images,
             indices,
             processes.device,
             num_classes=job.num_classes,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from deformrs.cli.arguments import DataOptions, ModelOptions, SmoothingOptions
 from deformrs.config import Config
-from deformrs.data import HeldOut, PictureSet
+from deformrs.data import HeldOut, ImageSet
 from deformrs.data.base import HELD_OUT
 from deformrs.data.folders import FileSet
 from deformrs.errors import InputError
@@ -66,7 +66,7 @@ def _held_out(path: Path, found: Config, data: Config) -> HeldOut | None:
     if share == 0:
         return None
     if not isinstance(seed, int) or digest is None:
-        raise _damaged(path, "pictures were held out, but seed or sha256 is missing")
+        raise _damaged(path, "images were held out, but seed or sha256 is missing")
     try:
         return HeldOut(share, seed, digest)  # type: ignore[arg-type]  # it checks that itself
     except InputError as error:
@@ -98,14 +98,14 @@ class TrainedFolder:
     smoothing: SmoothingOptions
 
     def data_for(self, given: DataOptions) -> DataOptions:
-        """What was given; without any, the pictures of the same data that it has not seen."""
+        """What was given; without any, the images of the same data that it has not seen."""
         root = given.data_root or self.data_root
         if given.split == HELD_OUT:
             return self._held_out_data(given, root)
         if given.data:
             return DataOptions(given.data, given.split, root)
         if self.split != "train":
-            raise no_test_pictures(self.data, "give other pictures by --data")
+            raise no_test_images(self.data, "give other images by --data")
         return DataOptions(self.data, given.split, root)
 
     def _held_out_data(self, given: DataOptions, root: str | None) -> DataOptions:
@@ -113,7 +113,7 @@ class TrainedFolder:
             raise InputError(
                 "--split",
                 HELD_OUT,
-                f"needs pictures that were held out; {self.folder} was trained on all of them",
+                f"needs images that were held out; {self.folder} was trained on all of them",
                 "train with --hold-out 0.1, or certify the test split",
             )
         if given.data and _are_two_folders(given.data, self.data):
@@ -130,18 +130,18 @@ class TrainedFolder:
         """Where its certificates go unless told: a folder holds those of one split."""
         return self.place / HELD_OUT if data.split == HELD_OUT else self.place
 
-    def has_seen(self, pictures: PictureSet) -> bool:
-        """Are these the pictures it was trained on?"""
-        if self.seen.get("sha256") != pictures.about["sha256"]:
+    def has_seen(self, images: ImageSet) -> bool:
+        """Are these the images it was trained on?"""
+        if self.seen.get("sha256") != images.about["sha256"]:
             return False
-        if not isinstance(pictures, FileSet):
+        if not isinstance(images, FileSet):
             return True
         # The digest of files speaks of their names, which those of another folder may have too.
         below = text_of(self.seen, "folder")
         place = Path(self.data, below or ".").expanduser()
         if place.is_dir():
-            return place.resolve() == pictures.folder.resolve()
-        return all(self.seen.get(key) == pictures.about[key] for key in ("name", "split"))
+            return place.resolve() == images.folder.resolve()
+        return all(self.seen.get(key) == images.about[key] for key in ("name", "split"))
 
     def smoothing_for(self, given: SmoothingOptions, *, padding_given: bool) -> SmoothingOptions:
         """What was given, and what it was trained with for the rest.
@@ -252,7 +252,7 @@ def find_trained(model: str, weights: str | None = None) -> TrainedFolder | None
     )
 
 
-def no_test_pictures(data: str, remedy: str) -> InputError:
+def no_test_images(data: str, remedy: str) -> InputError:
     """The error where there is nothing to certify but what was trained on."""
     return InputError(
         "the data",

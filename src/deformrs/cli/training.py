@@ -30,7 +30,7 @@ from deformrs.cli.jobs import plugin_digests
 from deformrs.cli.progress import step
 from deformrs.cli.trained import find_trained
 from deformrs.config import Config, ConfigValue
-from deformrs.data import HeldOut, PictureSet
+from deformrs.data import HeldOut, ImageSet
 from deformrs.data.preparation import Preparation
 from deformrs.dataset import device_name
 from deformrs.errors import InputError
@@ -84,7 +84,7 @@ class Board:
 
 
 _MOST_EMPTY = 1000
-"""Classes there may be without a picture, where labels are numbers."""
+"""Classes there may be without an image, where labels are numbers."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class TrainingJob:
     """What there is to train, before anything costly is done."""
 
     start: Start
-    pictures: PictureSet
+    images: ImageSet
     class_names: tuple[str, ...] | None
     num_classes: int
     plan: Plan
@@ -102,7 +102,7 @@ class TrainingJob:
 
     @property
     def preparation(self) -> Preparation:
-        """What certification does to a picture before the network."""
+        """What certification does to an image before the network."""
         return self.start.built.preparation
 
 
@@ -115,7 +115,7 @@ def prepare_training(
     processes: Processes,
     report: DownloadReport | None = None,
 ) -> TrainingJob:
-    """Find the pictures and the network, and see that they fit."""
+    """Find the images and the network, and see that they fit."""
     stored = data.load(Preparation(channels=start.channels), report=report)
     num_classes = len(stored.class_names) if stored.class_names else _numbered(stored)
     begun = start.load(num_classes, len(stored[0][0]), training.seed)
@@ -124,11 +124,11 @@ def prepare_training(
         names = begun.built.class_names  # the last layer knows its classes in that order
     frame = framed(begun.built.preparation)
     if start.channels is None and frame.channels == 1:
-        # A colour picture among grey ones would lose its colours: it is refused instead.
+        # A colour image among grey ones would lose its colours: it is refused instead.
         frame = dataclasses.replace(frame, channels=None)
-    pictures = data.load(frame, num_classes, names)
-    _check_unseen(start, pictures, training)
-    plan = _plan(begun, pictures, smoothing, training)
+    images = data.load(frame, num_classes, names)
+    _check_unseen(start, images, training)
+    plan = _plan(begun, images, smoothing, training)
     on_gpu = processes.device.type == "cuda"
     precision: TrainingPrecision = "float32"
     if training.precision != "auto":
@@ -151,7 +151,7 @@ def prepare_training(
         "command": "train",
         "model": begun.about | {"mean": _plain(begun.built.mean), "std": _plain(begun.built.std)},
         "preparation": begun.built.preparation.to_config(),
-        "data": {key: value for key, value in pictures.about.items() if key != "source"}
+        "data": {key: value for key, value in images.about.items() if key != "source"}
         | {"hold_out": training.hold_out},
         **plan.to_config(),
         "precision": precision,
@@ -161,18 +161,18 @@ def prepare_training(
         | {RELATIVE_TO: start_of(out)},
         "environment": environment,
     }
-    return TrainingJob(begun, pictures, names, num_classes, plan, precision, compiled, config)
+    return TrainingJob(begun, images, names, num_classes, plan, precision, compiled, config)
 
 
-def _check_unseen(start: StartOptions, pictures: PictureSet, training: TrainingOptions) -> None:
-    """Raise if the network has learnt before from pictures that are now to be held out."""
+def _check_unseen(start: StartOptions, images: ImageSet, training: TrainingOptions) -> None:
+    """Raise if the network has learnt before from images that are now to be held out."""
     trained = find_trained(start.model, start.weights)
-    digest = str(pictures.about["sha256"])
+    digest = str(images.about["sha256"])
     if not training.hold_out or trained is None or trained.seen.get("sha256") != digest:
         return
     if trained.held_out != HeldOut(training.hold_out, training.seed, digest):
         raise InputError(
-            "the pictures to hold out",
+            "the images to hold out",
             f"known to the network in {trained.folder}",
             "must be ones that it has not been trained on",
             "begin with a network that was trained with the same hold-out and seed",
@@ -180,17 +180,17 @@ def _check_unseen(start: StartOptions, pictures: PictureSet, training: TrainingO
 
 
 def _plan(
-    start: Start, pictures: PictureSet, smoothing: SmoothingOptions, training: TrainingOptions
+    start: Start, images: ImageSet, smoothing: SmoothingOptions, training: TrainingOptions
 ) -> Plan:
-    first = pictures[0][0]
+    first = images[0][0]
     frame = (first.shape[1], first.shape[2])
     crop = start.built.preparation.crop
     size = frame if crop is None else crop
-    kept = round(len(pictures) * (1 - training.hold_out))
-    recipe = training.recipe_for(pretrained=start.pretrained, pictures=kept)
+    kept = round(len(images) * (1 - training.hold_out))
+    recipe = training.recipe_for(pretrained=start.pretrained, images=kept)
     deformation = parse_deformation(smoothing.deformation)
     if training.augment == "auto":
-        augmentation = fitting_augmentation(pictures.name, frame, size)
+        augmentation = fitting_augmentation(images.name, frame, size)
     else:
         augmentation = parse_augmentation(training.augment, size)
     return Plan(
@@ -203,14 +203,14 @@ def _plan(
     )
 
 
-def _numbered(pictures: PictureSet) -> int:
+def _numbered(images: ImageSet) -> int:
     """The number of classes where labels are numbers and nothing else is known."""
-    count, shown = max(pictures.labels) + 1, len(set(pictures.labels))
+    count, shown = max(images.labels) + 1, len(set(images.labels))
     if count > max(_MOST_EMPTY, 2 * shown):
         raise InputError(
             "the largest label",
             count - 1,
-            f"must be near the number of classes, of which there are pictures of {shown}",
+            f"must be near the number of classes, of which there are images of {shown}",
             "number them 0, 1, 2, … or give them names",
         )
     return count
@@ -221,8 +221,8 @@ def _plain(values: tuple[float, ...] | None) -> list[ConfigValue] | None:
 
 
 def check_answers(job: TrainingJob) -> None:
-    """Raise unless the network takes the pictures and has a score for every class."""
-    image = torch.from_numpy(job.pictures[0][0])[None]
+    """Raise unless the network takes the images and has a score for every class."""
+    image = torch.from_numpy(job.images[0][0])[None]
     centre = job.plan.augmentation.centre(image)
     check_scores(job.start.built, job.num_classes, torch.cat([centre, centre.flip(-1)]))
 
@@ -251,11 +251,11 @@ def beginning(
         f"{source.words}; augmentation {plan.augmentation.words}",
         _classes(job),
         f"{plan.noise.describe(space)} on {plan.deformation}",
-        f"epochs: {recipe.epochs}, of {steps} steps with {batch} pictures, learning rate "
+        f"epochs: {recipe.epochs}, of {steps} steps with {batch} images, learning rate "
         f"{recipe.learning_rate:.3g}; {how}, on {processes.device}{machines}",
     ]
     if held_out is not None:
-        lines.append(f"{len(held_out):,} pictures held out")
+        lines.append(f"{len(held_out):,} images held out")
     begun = checkpoints.step()
     if begun:
         lines.append(f"going on after {begun / steps:.1f} epochs")
@@ -263,11 +263,11 @@ def beginning(
 
 
 def _classes(job: TrainingJob) -> str:
-    """`10 classes: 0, 1, 2, 3, 4, …`, and how many of them no picture shows."""
+    """`10 classes: 0, 1, 2, 3, 4, …`, and how many of them no image shows."""
     names = job.class_names or tuple(map(str, range(job.num_classes)))
     some = ", ".join(names[:_NAMES]) + (", …" if len(names) > _NAMES else "")
-    empty = job.num_classes - len(set(job.pictures.labels))
-    without = f"; {empty} of them without pictures" if empty else ""
+    empty = job.num_classes - len(set(job.images.labels))
+    without = f"; {empty} of them without images" if empty else ""
     return f"{job.num_classes} classes: {some}{without}"
 
 

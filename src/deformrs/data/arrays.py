@@ -1,4 +1,4 @@
-"""Pictures that lie in memory as one array."""
+"""Images that lie in memory as one array."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from deformrs.data.base import PictureSet, Wanted, one_line
+from deformrs.data.base import ImageSet, Wanted, one_line
 from deformrs.data.labels import align, check_labels
 from deformrs.data.preparation import Pixels
 from deformrs.errors import InputError
@@ -22,8 +22,8 @@ Images = NDArray[np.uint8] | NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ArraySet(PictureSet):
-    """Pictures [n, c, h, w] in memory; `title` and a number name each of them."""
+class ArraySet(ImageSet):
+    """Images [n, c, h, w] in memory; `title` and a number name each of them."""
 
     title: str
     images: Images
@@ -32,17 +32,17 @@ class ArraySet(PictureSet):
         return f"{self.title} {index}"
 
     def _prepared(self, index: int) -> Pixels:
-        picture = self.images[index]
+        image = self.images[index]
         try:
-            if picture.dtype != np.uint8:
-                return self.preparation.prepare_pixels(picture.astype(np.float32))
-            if len(picture) not in (1, 3):
-                return self.preparation.prepare_pixels(picture.astype(np.float32) / 255)
-            # As files of such pictures would be: resized in 8 bits.
-            layers = picture[0] if len(picture) == 1 else picture.transpose(1, 2, 0)
+            if image.dtype != np.uint8:
+                return self.preparation.prepare_pixels(image.astype(np.float32))
+            if len(image) not in (1, 3):
+                return self.preparation.prepare_pixels(image.astype(np.float32) / 255)
+            # As files of such images would be: resized in 8 bits.
+            layers = image[0] if len(image) == 1 else image.transpose(1, 2, 0)
             return self.preparation.prepare(Image.fromarray(np.ascontiguousarray(layers)))
         except InputError as error:
-            name = f"the picture {self.source(index)}"
+            name = f"the image {self.source(index)}"
             raise InputError(name, error.value, error.rule, error.remedy) from None
 
 
@@ -54,7 +54,7 @@ def array_set(
     labels: NDArray[np.integer],
     names: tuple[str, ...] | None,
 ) -> ArraySet:
-    """The set of these pictures. `names` are its own classes, in the order of its labels."""
+    """The set of these images. `names` are its own classes, in the order of its labels."""
     title = name if split is None else f"{name} {split}"
     digest = digest_of(images, labels)
     if names is None:
@@ -116,16 +116,16 @@ def load_npz(path: Path, wanted: Wanted) -> ArraySet:
             "must be an .npz file of plain arrays",
             "write it with numpy.savez",
         ) from None
-    pictures, numbers = _layered(name, pair[0], images), _whole(name, pair[1], labels)
-    if len(pictures) != len(numbers) or not len(numbers):
+    batch, numbers = _layered(name, pair[0], images), _whole(name, pair[1], labels)
+    if len(batch) != len(numbers) or not len(numbers):
         raise InputError(
             f"{pair[1]!r} in {name}",
             f"of {len(numbers)}",
-            f"must be as many as {pair[0]!r}, which are {len(pictures)}, and at least one",
+            f"must be as many as {pair[0]!r}, which are {len(images)}, and at least one",
             "write the file anew",
         )
     split = wanted.split if pair == of_split else None
-    return array_set(wanted, name, split, pictures, numbers, None)
+    return array_set(wanted, name, split, batch, numbers, None)
 
 
 def _pair(name: str, keys: list[str], of_split: tuple[str, str]) -> tuple[str, str]:
@@ -185,7 +185,7 @@ def _whole(name: str, key: str, labels: NDArray[np.generic]) -> NDArray[np.int64
         raise InputError(
             what,
             f"of shape {labels.shape} and type {labels.dtype}",
-            "must be one whole number a picture",
+            "must be one integer an image",
             "for one column a class take labels.argmax(1)",
         )
     with np.errstate(invalid="ignore"):
@@ -194,6 +194,6 @@ def _whole(name: str, key: str, labels: NDArray[np.generic]) -> NDArray[np.int64
     if len(different):
         first = int(different[0])
         raise InputError(
-            f"the label of {name} {first}", labels[first], "must be a whole number", "correct it"
+            f"the label of {name} {first}", labels[first], "must be an integer", "correct it"
         )
     return numbers

@@ -1,4 +1,4 @@
-"""What every set of labelled pictures promises."""
+"""What every set of labelled images promises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from deformrs.checks import check_seed, check_whole, is_real
+from deformrs.checks import check_integer, check_seed, is_real
 from deformrs.config import Config, ConfigValue
 from deformrs.data.preparation import Pixels, Preparation
 from deformrs.errors import InputError
@@ -22,10 +22,10 @@ _MOST = 0.5
 
 
 def split(labels: Sequence[int], share: float, seed: int) -> tuple[Places, Places]:
-    """The pictures to train on and those held out, a `share` of each class; both in order.
+    """The images to train on and those held out, a `share` of each class; both in order.
 
     Which ones follows from the labels, the share and the seed alone, on every machine. Every class
-    keeps a picture to train on. A share of 0 holds out none.
+    keeps an image to train on. A share of 0 holds out none.
 
     >>> trained, held_out = split([0, 0, 0, 0, 1, 1, 1, 1], 0.25, seed=0)
     >>> len(trained), [int(place) // 4 for place in held_out]
@@ -46,7 +46,7 @@ def split(labels: Sequence[int], share: float, seed: int) -> tuple[Places, Place
         raise InputError(
             "the share to hold out",
             repr(share),
-            f"must hold out at least one of {len(classes)} pictures, and leave one of each class",
+            f"must hold out at least one of {len(classes)} images, and leave one of each class",
             "take a larger share, or 0 for none",
         )
     held_out = np.sort(
@@ -56,7 +56,7 @@ def split(labels: Sequence[int], share: float, seed: int) -> tuple[Places, Place
 
 
 def check_share(share: object) -> None:
-    """A share of the pictures that may be held out."""
+    """A share of the images that may be held out."""
     if not (is_real(share) and 0 <= share <= _MOST):  # type: ignore[operator]
         raise InputError(
             "the share to hold out", repr(share), f"must lie in [0, {_MOST}]", "e.g. 0.05"
@@ -81,10 +81,10 @@ SplitAsked = Literal["test", "train", "held-out"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PictureSet(ABC):
-    """Labelled pictures by number: pixels [c, h, w] in [0, 1], prepared for the model, and a label.
+class ImageSet(ABC):
+    """Labelled images by number: pixels [c, h, w] in [0, 1], prepared for the model, and a label.
 
-    `about` is what a run's configuration says of the set: where it comes from, how many pictures
+    `about` is what a run's configuration says of the set: where it comes from, how many images
     it has, a digest that changes when they do, which rule gave the labels, how it is prepared.
     Nothing is decoded before it is asked for.
     """
@@ -99,24 +99,24 @@ class PictureSet(ABC):
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Pixels, int]:
-        """The picture and its label; a picture that cannot be read raises and is named."""
+        """The image and its label; an image that cannot be read raises and is named."""
         if not 0 <= index < len(self):
-            raise IndexError(f"{self.name} has no picture {index}: it has {len(self)}")
+            raise IndexError(f"{self.name} has no image {index}: it has {len(self)}")
         return self._prepared(index), self.labels[index]
 
     def __repr__(self) -> str:
-        return f"<{self.name}, {len(self):,} pictures>"
+        return f"<{self.name}, {len(self):,} images>"
 
     def __iter__(self) -> Iterator[tuple[Pixels, int]]:
         return (self[index] for index in range(len(self)))
 
     @abstractmethod
     def source(self, index: int) -> str:
-        """Which picture that is, in one line for records, messages and reports."""
+        """Which image that is, in one line for records, messages and reports."""
 
     @abstractmethod
     def _prepared(self, index: int) -> Pixels:
-        """The pixels of a picture that exists."""
+        """The pixels of an image that exists."""
 
 
 @dataclass(frozen=True)
@@ -133,17 +133,17 @@ class Wanted:
         if self.split not in get_args(Split):
             raise InputError("split", repr(self.split), "must be 'train' or 'test'", "choose one")
         if self.num_classes is not None:
-            check_whole("the number of classes", self.num_classes, least=1)
+            check_integer("the number of classes", self.num_classes, least=1)
         elif self.class_names is not None:
             object.__setattr__(self, "num_classes", len(self.class_names))
 
-    def about(self, name: str, split: str | None, pictures: int, digest: str, rule: str) -> Config:
+    def about(self, name: str, split: str | None, images: int, digest: str, rule: str) -> Config:
         """What a run's configuration says of the set that was found."""
         return {
             "source": self.source,
             "name": name,
             "split": split,
-            "pictures": pictures,
+            "pictures": images,
             "sha256": digest,
             "labels": rule,
             "preparation": self.preparation.to_config(),
@@ -160,13 +160,13 @@ def one_line(text: str) -> str:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PartSet(PictureSet):
-    """The pictures of `whole` at these places, in their order.
+class PartSet(ImageSet):
+    """The images of `whole` at these places, in their order.
 
-    They are numbered anew from 0; `source` says which of the whole set a picture is.
+    They are numbered anew from 0; `source` says which of the whole set an image is.
     """
 
-    whole: PictureSet
+    whole: ImageSet
     places: tuple[int, ...]
 
     def source(self, index: int) -> str:
@@ -176,7 +176,7 @@ class PartSet(PictureSet):
         return self.whole[self.places[index]][0]
 
 
-def part_of(whole: PictureSet, places: NDArray[np.int64], name: str, split: str) -> PartSet:
+def part_of(whole: ImageSet, places: NDArray[np.int64], name: str, split: str) -> PartSet:
     """That part under a name of its own; its digest follows from the places and the whole set's."""
     digest = hashlib.sha256(str(whole.about["sha256"]).encode() + places.astype("<i8").tobytes())
     return PartSet(
@@ -203,13 +203,13 @@ _KEY = "held_out"
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Which pictures of its training split a training held out: a share of each class, by a seed.
+    """Which images of its training split a training held out: a share of each class, by a seed.
 
     `sha256` is the digest of that split, so that no other one is taken for it; None: of any. Of a
     folder it covers names and labels.
 
     Guarantee: a training on that split with this share and this seed has seen none of these
-    pictures, and all others.
+    images, and all others.
     """
 
     share: float
@@ -224,14 +224,14 @@ class HeldOut:
                 "the share to hold out", repr(self.share), "must be above 0", "e.g. 0.1"
             )
 
-    def of(self, whole: PictureSet) -> PartSet:
+    def of(self, whole: ImageSet) -> PartSet:
         """Those of that training split, numbered from 0 in its order; each keeps its `source`."""
         if self.sha256 not in (None, whole.about["sha256"]):
             raise InputError(
                 f"the training split of {whole.name}",
-                f"another one than was trained on ({len(whole):,} pictures, digest "
+                f"another one than was trained on ({len(whole):,} images, digest "
                 f"{str(whole.about['sha256'])[:8]} in place of {str(self.sha256)[:8]})",
-                "must be the same, or nobody knows which pictures were held out",
+                "must be the same, or nobody knows which images were held out",
                 "restore the data, or train again",
             )
         _, places = split(whole.labels, self.share, self.seed)
@@ -245,7 +245,7 @@ class HeldOut:
 
     @classmethod
     def from_about(cls, about: ConfigValue) -> Self | None:
-        """What the configuration of a run says of its pictures; None where it says nothing."""
+        """What the configuration of a run says of its images; None where it says nothing."""
         found = about.get(_KEY) if isinstance(about, dict) else None
         if found is None:
             return None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SIDE, COLUMNS = 28, 100
 TRAIN, TEST = 4000, 1000
-PICTURE = files("deformrs.data") / "digits.png"
+IMAGE = files("deformrs.data") / "digits.png"
 LABELS = files("deformrs.data") / "digits_labels.txt"
 
 
@@ -30,7 +30,7 @@ def load_digits(split: Literal["train", "test"]) -> tuple[Tensor, Tensor]:
     >>> images.shape, int(labels[0])
     (torch.Size([1000, 1, 28, 28]), 7)
     """
-    import torch  # here: to list or report on pictures needs none
+    import torch  # here: to list or report on images needs none
 
     if split not in ("train", "test"):
         raise InputError("split", repr(split), "must be 'train' or 'test'", "choose one")
@@ -40,8 +40,8 @@ def load_digits(split: Literal["train", "test"]) -> tuple[Tensor, Tensor]:
 
 def read_digits(split: Literal["train", "test"]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Images [n, 1, 28, 28], 0 to 255, and labels [n]."""
-    with PICTURE.open("rb") as file, Image.open(file) as picture:
-        tiles = np.asarray(picture)
+    with IMAGE.open("rb") as file, Image.open(file) as image:
+        tiles = np.asarray(image)
     images = tiles.reshape(-1, SIDE, COLUMNS, SIDE).swapaxes(1, 2).reshape(-1, 1, SIDE, SIDE)
     labels = np.array([int(digit) for digit in LABELS.read_text().strip()], np.int64)
     part = slice(0, TRAIN) if split == "train" else slice(TRAIN, TRAIN + TEST)

@@ -1,4 +1,4 @@
-"""Pictures in class folders, perhaps under a folder for each split."""
+"""Images in class folders, perhaps under a folder for each split."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from PIL import Image, ImageFile, UnidentifiedImageError
 
 from deformrs.data import imagenet
-from deformrs.data.base import PictureSet, Wanted, one_line
+from deformrs.data.base import ImageSet, Wanted, one_line
 from deformrs.data.labels import (
     BY_IMAGENET_NAME,
     BY_ORDER,
@@ -40,8 +40,8 @@ _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FileSet(PictureSet):
-    """Picture files under one folder, named relative to it with forward slashes."""
+class FileSet(ImageSet):
+    """Image files under one folder, named relative to it with forward slashes."""
 
     folder: Path
     files: tuple[str, ...]
@@ -50,34 +50,34 @@ class FileSet(PictureSet):
         return one_line(self.files[index])
 
     def _prepared(self, index: int) -> Pixels:
-        return load_picture(self.folder / self.files[index], self.preparation)
+        return load_image(self.folder / self.files[index], self.preparation)
 
 
-def load_picture(path: Path, preparation: Preparation) -> Pixels:
-    """The picture in that file, prepared: [c, h, w] in [0, 1].
+def load_image(path: Path, preparation: Preparation) -> Pixels:
+    """The image in that file, prepared: [c, h, w] in [0, 1].
 
     Guarantee: a file that breaks off before its end raises; nothing is filled in for the rest.
     """
-    name = f"the picture {one_line(str(path))}"
+    name = f"the image {one_line(str(path))}"
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         raise InputError(
             "PIL.ImageFile.LOAD_TRUNCATED_IMAGES",
             True,
-            "must be False, or pictures that are cut off would be filled up in grey",
+            "must be False, or images that are cut off would be filled up in grey",
             "do not set it in your code, nor use a package that does",
         )
     try:
-        picture = _decoded(path)
+        image = _decoded(path)
     # A damaged file makes Pillow fail in many ways: struct.error, IndexError, SyntaxError, ...
     except Exception as error:
         raise InputError(
             name,
             _reason(error),
-            "must be a whole picture",
+            "must be a whole image",
             "replace the file, or leave it out",
         ) from error
     try:
-        return preparation.prepare(picture)
+        return preparation.prepare(image)
     except InputError as error:
         raise InputError(name, error.value, error.rule, error.remedy) from None
 
@@ -90,12 +90,12 @@ def _decoded(path: Path) -> Image.Image:
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         # Many cameras write EXIF data that breaks off; what can be read of it is used.
         warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.TiffImagePlugin")
-        with Image.open(BytesIO(data), formats=_FORMATS) as picture:
-            picture.load()
-            picture.getexif()  # so that it fails here if it cannot be read at all
-            if picture.format in ("JPEG", "MPO") and not _has_end(data):
+        with Image.open(BytesIO(data), formats=_FORMATS) as image:
+            image.load()
+            image.getexif()  # so that it fails here if it cannot be read at all
+            if image.format in ("JPEG", "MPO") and not _has_end(data):
                 raise EOFError("a JPEG without its end")
-    return picture
+    return image
 
 
 def _has_end(jpeg: bytes) -> bool:
@@ -151,7 +151,7 @@ class Listed:
 def read_list(folder: Path, wanted: Wanted) -> Listed:
     """The list in that folder.
 
-    A label is a whole number, a class name of the model, or a WordNet id or a class name of
+    A label is an integer, a class name of the model, or a WordNet id or a class name of
     ImageNet; all labels of a list are of one kind. To train a model whose classes are not known
     yet, words of one's own will do: they are numbered in sorted order.
     """
@@ -212,7 +212,7 @@ def _rows(path: Path) -> list[tuple[int, str, str]]:
                 "put quotes around a name that has commas",
             )
     if not rows:
-        raise InputError(one_line(str(path)), "empty", "must list pictures", "add one a line")
+        raise InputError(one_line(str(path)), "empty", "must list images", "add one a line")
     return [(line, file, label.strip()) for line, (file, label) in rows]
 
 
@@ -245,27 +245,27 @@ def load_folder(folder: Path, wanted: Wanted) -> FileSet:
         listed = read_list(folder, wanted)
         names = listed.class_names or wanted.class_names
         return _file_set(folder, wanted, listed.files, listed.labels, listed.rule, names)
-    folders, pictures = _contents(folder)
+    folders, images = _contents(folder)
     splits = [name for names in _SPLITS.values() for name in names]
-    if folders and not pictures and set(folders) <= set(splits):
+    if folders and not images and set(folders) <= set(splits):
         return _load_split(folder, folders, wanted)
     both = [any(name in folders for name in names) for names in _SPLITS.values()]
     if all(both):
         raise InputError(
             f"the folder {one_line(str(folder))}",
-            f"split, with {sorted(set(folders) - set(splits))[:3] or pictures[:3]} beside",
+            f"split, with {sorted(set(folders) - set(splits))[:3] or images[:3]} beside",
             "must hold nothing but " + ", ".join(splits) + " where there are two of these",
             "move the rest elsewhere, or name the folder to be used itself",
         )
-    if folders and pictures:
+    if folders and images:
         raise InputError(
-            f"the picture {one_line(str(folder / pictures[0]))}",
+            f"the image {one_line(str(folder / images[0]))}",
             "beside the class folders",
             "must lie in one of them to have a label",
-            f"move it, or list all pictures in a {LABELS}",
+            f"move it, or list all images in a {LABELS}",
         )
     if not folders:
-        raise _no_labels(folder, pictures)
+        raise _no_labels(folder, images)
     return _load_classes(folder, folders, wanted)
 
 
@@ -289,15 +289,15 @@ def _load_classes(folder: Path, folders: list[str], wanted: Wanted) -> FileSet:
     files: list[str] = []
     labels: list[int] = []
     for name in folders:
-        inside = sorted(_pictures_below(folder / name, (name,), ()))
+        inside = sorted(_images_below(folder / name, (name,), ()))
         files += ["/".join(parts) for parts in inside]
         labels += [numbers[name]] * len(inside)
     if not files:
         raise InputError(
             f"the folder {one_line(str(folder))}",
-            "without a picture",
-            "must hold pictures in its class folders",
-            "pictures end in " + ", ".join(SUFFIXES),
+            "without an image",
+            "must hold images in its class folders",
+            "images end in " + ", ".join(SUFFIXES),
         )
     names = tuple(folders) if rule == BY_ORDER else wanted.class_names
     return _file_set(folder, wanted, tuple(files), tuple(labels), rule, names)
@@ -333,8 +333,8 @@ def _name(folder: Path) -> str:
 
 
 def _contents(folder: Path) -> tuple[list[str], list[str]]:
-    """The folders and the pictures directly in a folder, both sorted; hidden ones are not seen."""
-    folders, pictures = [], []
+    """The folders and the images directly in a folder, both sorted; hidden ones are not seen."""
+    folders, images = [], []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -343,7 +343,7 @@ def _contents(folder: Path) -> tuple[list[str], list[str]]:
                 if entry.is_dir():
                     folders.append(entry.name)
                 elif entry.name.lower().endswith(SUFFIXES):
-                    pictures.append(entry.name)
+                    images.append(entry.name)
     except OSError as error:
         raise InputError(
             f"the folder {one_line(str(folder))}",
@@ -351,13 +351,13 @@ def _contents(folder: Path) -> tuple[list[str], list[str]]:
             "must be open to you",
             "change its permissions",
         ) from None
-    return sorted(folders), sorted(pictures)
+    return sorted(folders), sorted(images)
 
 
-def _pictures_below(
+def _images_below(
     folder: Path, parts: tuple[str, ...], above: tuple[Path, ...]
 ) -> Iterator[tuple[str, ...]]:
-    """The pictures in a class folder and in the folders below it, as parts of their paths."""
+    """The images in a class folder and in the folders below it, as parts of their paths."""
     real = folder.resolve()
     if real in above:
         raise InputError(
@@ -366,32 +366,32 @@ def _pictures_below(
             "must not lead in a circle",
             "remove the link",
         )
-    folders, pictures = _contents(folder)
-    yield from ((*parts, name) for name in pictures)
+    folders, images = _contents(folder)
+    yield from ((*parts, name) for name in images)
     for name in folders:
-        yield from _pictures_below(folder / name, (*parts, name), (*above, real))
+        yield from _images_below(folder / name, (*parts, name), (*above, real))
 
 
-def _no_labels(folder: Path, pictures: list[str]) -> InputError:
+def _no_labels(folder: Path, images: list[str]) -> InputError:
     what = f"the folder {one_line(str(folder))}"
-    if not pictures:
+    if not images:
         return InputError(
             what,
-            "without pictures and class folders",
-            f"must hold class folders, or pictures and a {LABELS}",
+            "without images and class folders",
+            f"must hold class folders, or images and a {LABELS}",
             "check the path",
         )
-    if all(imagenet.is_validation_file(name) for name in pictures):
+    if all(imagenet.is_validation_file(name) for name in images):
         return InputError(
             what,
-            "ImageNet's validation pictures without their labels",
-            "must say which class each picture is of",
+            "ImageNet's validation images without their labels",
+            "must say which class each image is of",
             f"sort them into folders called by WordNet id (n01440764), or add a {LABELS} with the"
             " header file,label",
         )
     return InputError(
         what,
-        f"without labels for its {len(pictures)} picture{'s' * (len(pictures) > 1)}",
-        "must say which class each picture is of",
+        f"without labels for its {len(images)} image{'s' * (len(images) > 1)}",
+        "must say which class each image is of",
         f"sort them into one folder a class, or add a {LABELS} with the header file,label",
     )

@@ -17,7 +17,7 @@ AS_PUBLISHED = "as published"
 BY_MODEL = "the model's class names"
 BY_WNID = "WordNet ids in ImageNet's order"
 BY_IMAGENET_NAME = "ImageNet's class names"
-BY_NUMBER = "whole numbers"
+BY_NUMBER = "integers"
 BY_ORDER = "the class folders in sorted order"
 BY_WORDS = "its words in sorted order"
 
@@ -49,7 +49,7 @@ def by_names(words: Iterable[str], class_names: Sequence[str]) -> Numbers:
                 "the class name",
                 repr(word),
                 f"stands for classes {found[0]} and {found[1]} of the model alike",
-                "give the labels as whole numbers",
+                "give the labels as integers",
             )
         if found is not None:
             numbers[word] = found[0]
@@ -207,7 +207,7 @@ def align(
 def check_labels(
     labels: Sequence[int], num_classes: int | None, source: Callable[[int], str]
 ) -> None:
-    """Raise for the first picture whose label is no class of the model."""
+    """Raise for the first image whose label is no class of the model."""
     for index, label in enumerate(labels):
         if label < 0 or (num_classes is not None and label >= num_classes):
             last = "" if num_classes is None else f" to {num_classes - 1}"

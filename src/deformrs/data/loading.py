@@ -1,4 +1,4 @@
-"""From the words a person types to a set of pictures."""
+"""From the words a person types to a set of images."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from deformrs.data import cifar10, mnist
 from deformrs.data.arrays import ArraySet, array_set, load_npz
-from deformrs.data.base import HELD_OUT, HeldOut, PictureSet, Split, SplitAsked, Wanted
+from deformrs.data.base import HELD_OUT, HeldOut, ImageSet, Split, SplitAsked, Wanted
 from deformrs.data.digits import read_digits
 from deformrs.data.download import Report, default_root
 from deformrs.data.folders import SUFFIXES, load_folder
@@ -29,11 +29,11 @@ def load_data(
     num_classes: int | None = None,
     root: Path | None = None,
     report: Report | None = None,
-) -> PictureSet:
-    """The labelled pictures that `source` names, prepared when they are asked for.
+) -> ImageSet:
+    """The labelled images that `source` names, prepared when they are asked for.
 
     `source` is digits, mnist, cifar10, mnist:FOLDER or cifar10:FOLDER, an .npz file, or a folder
-    with a labels.csv or with one folder a class. Without `preparation` pictures stay as they are
+    with a labels.csv or with one folder a class. Without `preparation` images stay as they are
     stored. `class_names` and `num_classes` are the model's; labels are numbered as it does. The
     split "held-out" is the part of the training split that `held_out` says. Downloads are kept
     under `root`, else in the folder that DEFORMRS_DATA names or the user's cache, and told of to
@@ -49,7 +49,7 @@ def load_data(
         raise InputError(
             "split",
             repr(split),
-            "is known only of a training that held pictures out",
+            "is known only of a training that held images out",
             "name a model that deformrs train --hold-out made; in Python give held_out",
         )
     if held_out is not None and split != HELD_OUT:
@@ -62,7 +62,7 @@ def load_data(
     return found if held_out is None else held_out.of(found)
 
 
-def _found(source: str, wanted: Wanted, root: Path | None, report: Report | None) -> PictureSet:
+def _found(source: str, wanted: Wanted, root: Path | None, report: Report | None) -> ImageSet:
     word, colon, rest = source.partition(":")
     if word in WORDS:
         if colon and (word == "digits" or not rest):
@@ -118,11 +118,11 @@ def _unknown(source: str, path: Path) -> InputError:
     shown = repr(source)
     if path.is_file():
         if path.suffix.lower() in SUFFIXES:
-            remedy = "to classify single pictures use deformrs predict"
+            remedy = "to classify single images use deformrs predict"
         elif path.name == "labels.csv":
             remedy = "give the folder it lies in"
         else:
-            remedy = "give a folder, or write the pictures with numpy.savez"
+            remedy = "give a folder, or write the images with numpy.savez"
         return InputError("the data", shown, "must be a folder or an .npz file", remedy)
     word = source.partition(":")[0]
     near = difflib.get_close_matches(word.lower(), WORDS, n=1)
@@ -140,12 +140,12 @@ def _unknown(source: str, path: Path) -> InputError:
     )
 
 
-def data_of(run: StoredRun) -> PictureSet:
-    """The pictures that a run's configuration names."""
+def data_of(run: StoredRun) -> ImageSet:
+    """The images that a run's configuration names."""
     options, data = run.config.get("options"), run.config.get("data")
     if not isinstance(options, dict) or not isinstance(data, dict):
         raise InputError(
-            "the run", "silent about its pictures", "must name them", "make it by deformrs certify"
+            "the run", "silent about its images", "must name them", "make it by deformrs certify"
         )
     names, root = data["class_names"], options["data_root"]
     return load_data(
@@ -159,21 +159,21 @@ def data_of(run: StoredRun) -> PictureSet:
     )
 
 
-class StoredPictures:
-    """Hands over the picture of a result, or None, and remembers in `missing` why it could not."""
+class StoredImages:
+    """Hands over the image of a result, or None, and remembers in `missing` why it could not."""
 
     def __init__(self) -> None:
-        self._sets: dict[Path, PictureSet | None] = {}
+        self._sets: dict[Path, ImageSet | None] = {}
         self.missing: list[str] = []
 
     def __call__(self, run: StoredRun, result: Result) -> Pixels | None:
         if run.folder not in self._sets:
             self._sets[run.folder] = self._open(run)
-        pictures = self._sets[run.folder]
-        if pictures is None:
+        images = self._sets[run.folder]
+        if images is None:
             return None
         try:
-            pixels, _ = pictures[result.index]
+            pixels, _ = images[result.index]
         except (DeformRSError, OSError, IndexError) as error:
             self.missing.append(f"{result.source} cannot be shown: {error}")
             return None
@@ -182,9 +182,9 @@ class StoredPictures:
             return None
         return pixels
 
-    def _open(self, run: StoredRun) -> PictureSet | None:
+    def _open(self, run: StoredRun) -> ImageSet | None:
         try:
             return data_of(run)
         except (DeformRSError, OSError) as error:
-            self.missing.append(f"the pictures of {run.folder} are not shown: {error}")
+            self.missing.append(f"the images of {run.folder} are not shown: {error}")
             return None

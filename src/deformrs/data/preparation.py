@@ -1,4 +1,4 @@
-"""From a picture as it is stored to the picture that is deformed and certified. Needs no torch."""
+"""From an image as it is stored to the image that is deformed and certified. Needs no torch."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
-from deformrs.checks import check_size, check_whole
+from deformrs.checks import check_integer, check_size
 from deformrs.config import Config, Configurable
 from deformrs.errors import InputError
 from deformrs.runs.records import image_digest
 
 Pixels = NDArray[np.float32]
-"""One picture: [c, h, w] in [0, 1]."""
+"""One image: [c, h, w] in [0, 1]."""
 
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 
@@ -37,7 +37,7 @@ _LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # the weights of ITU-R 601,
 class Preparation(Configurable):
     """Resize, then cut out the centre: what a model expects before normalisation.
 
-    `resize` is the length of the shorter side, or (height, width) to which a picture is stretched.
+    `resize` is the length of the shorter side, or (height, width) to which an image is stretched.
     `crop` is the (height, width) of the centre that is kept. `channels` is 1 (grey) or 3 (colour);
     None keeps what is stored.
 
@@ -59,7 +59,7 @@ class Preparation(Configurable):
         if isinstance(self.resize, tuple):
             check_size(self.resize)
         elif self.resize is not None:
-            check_whole("resize", self.resize, least=1)
+            check_integer("resize", self.resize, least=1)
         if self.crop is not None:
             check_size(self.crop)
         if self.interpolation not in get_args(Interpolation):
@@ -96,113 +96,113 @@ class Preparation(Configurable):
         named = config | {"name": cls.name} if isinstance(config, dict) else config
         return super().from_config(named)
 
-    def prepare(self, picture: Image.Image) -> Pixels:
-        """The picture as the model gets it, upright as its camera meant it.
+    def prepare(self, image: Image.Image) -> Pixels:
+        """The image as the model gets it, upright as its camera meant it.
 
         Palettes, transparency and 16 bits become plain grey or colour before anything is resized;
         what is transparent shows the colour stored there.
         """
-        upright = _eight_bits(_upright(picture))
+        upright = _eight_bits(_upright(image))
         grey = self.channels == 1 or (self.channels is None and upright.mode in ("1", "L", "LA"))
         return _to_pixels(self._cut(self._resized(_plain(upright, "L" if grey else "RGB"))))
 
     def prepare_pixels(self, pixels: Pixels) -> Pixels:
-        """The same for a picture that is already [c, h, w] in [0, 1], channel by channel."""
+        """The same for an image that is already [c, h, w] in [0, 1], channel by channel."""
         if self.channels == 1 and len(pixels) == 3:
             pixels = np.tensordot(_LUMA, pixels, axes=1)[None]
         elif self.channels == 3 and len(pixels) == 1:
             pixels = np.repeat(pixels, 3, axis=0)
         elif self.channels is not None and len(pixels) != self.channels:
             raise InputError(
-                "the picture", f"of {len(pixels)} channels", "must be grey or colour", "convert it"
+                "the image", f"of {len(pixels)} channels", "must be grey or colour", "convert it"
             )
         if self.resize is None and self.crop is None:
             return np.ascontiguousarray(pixels)
         layers = [self._cut(self._resized(Image.fromarray(layer))) for layer in pixels]
         return np.clip(np.stack([np.asarray(layer, np.float32) for layer in layers]), 0, 1)
 
-    def _resized(self, picture: Image.Image) -> Image.Image:
+    def _resized(self, image: Image.Image) -> Image.Image:
         if self.resize is None:
-            return picture
-        width, height = picture.size
+            return image
+        width, height = image.size
         if isinstance(self.resize, tuple):
             height, width = self.resize
         elif width <= height:
             width, height = self.resize, max(1, height * self.resize // width)
         else:
             width, height = max(1, width * self.resize // height), self.resize
-        if (width, height) == picture.size:
-            return picture
+        if (width, height) == image.size:
+            return image
         if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
             raise InputError(
-                "the picture",
-                f"{picture.height} x {picture.width} px, so {height} x {width} when resized",
+                "the image",
+                f"{image.height} x {image.width} px, so {height} x {width} when resized",
                 f"must stay below {Image.MAX_IMAGE_PIXELS:,} pixels",
                 "cut off its ends, or leave it out",
             )
-        return picture.resize((width, height), Image.Resampling[self.interpolation.upper()])
+        return image.resize((width, height), Image.Resampling[self.interpolation.upper()])
 
-    def _cut(self, picture: Image.Image) -> Image.Image:
+    def _cut(self, image: Image.Image) -> Image.Image:
         if self.crop is None:
-            return picture
+            return image
         height, width = self.crop
-        if width > picture.width or height > picture.height:
+        if width > image.width or height > image.height:
             raise InputError(
-                "the picture",
-                f"{picture.height} x {picture.width} px after resizing",
+                "the image",
+                f"{image.height} x {image.width} px after resizing",
                 f"must not be smaller than the centre cut out of it, {height} x {width}",
                 "resize the shorter side to at least that",
             )
-        left, top = round((picture.width - width) / 2), round((picture.height - height) / 2)
-        return picture.crop((left, top, left + width, top + height))
+        left, top = round((image.width - width) / 2), round((image.height - height) / 2)
+        return image.crop((left, top, left + width, top + height))
 
 
 def digest_of_pixels(pixels: Pixels) -> str:
-    """The digest of a picture that is a NumPy array."""
+    """The digest of an image that is a NumPy array."""
     array = np.ascontiguousarray(pixels)
     return image_digest(array.shape, str(array.dtype), array.tobytes())
 
 
-def _upright(picture: Image.Image) -> Image.Image:
+def _upright(image: Image.Image) -> Image.Image:
     """Turned as the camera was held. Pillow's own function also writes the EXIF data anew, which
     fails for some of what cameras write."""
-    picture.load()  # some formats are turned by being loaded
-    turn = _TURNS.get(picture.getexif().get(ExifTags.Base.Orientation, 1))
-    return picture if turn is None else picture.transpose(turn)
+    image.load()  # some formats are turned by being loaded
+    turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    return image if turn is None else image.transpose(turn)
 
 
-def _eight_bits(picture: Image.Image) -> Image.Image:
+def _eight_bits(image: Image.Image) -> Image.Image:
     """Pillow clips 16-bit grey to 255 when it converts; scale it instead."""
-    if picture.mode.startswith("I"):
-        values = np.asarray(picture, np.int64)
+    if image.mode.startswith("I"):
+        values = np.asarray(image, np.int64)
         if values.min() < 0 or values.max() > _WHITE_16:
             raise InputError(
-                "the picture",
+                "the image",
                 f"of values from {values.min()} to {values.max()}",
                 f"must be 8 or 16 bits, 0 to {_WHITE_16}",
                 "save it as PNG",
             )
         return Image.fromarray(np.round(values * (255 / _WHITE_16)).astype(np.uint8))
-    if picture.mode == "F":
+    if image.mode == "F":
         raise InputError(
-            "the picture", "of floating-point pixels", "must be 8 or 16 bits", "save it as PNG"
+            "the image", "of floating-point pixels", "must be 8 or 16 bits", "save it as PNG"
         )
-    return picture
+    return image
 
 
-def _plain(picture: Image.Image, mode: Literal["L", "RGB"]) -> Image.Image:
+def _plain(image: Image.Image, mode: Literal["L", "RGB"]) -> Image.Image:
     """Grey or colour without palette and transparency."""
-    if picture.mode in ("P", "PA"):
+    if image.mode in ("P", "PA"):
         # A transparent palette cannot become grey or colour in one step.
-        picture = picture.convert("RGBA")
+        image = image.convert("RGBA")
     try:
-        return picture.convert(mode)
+        return image.convert(mode)
     except ValueError:
         raise InputError(
-            "the picture", f"in {picture.mode} colours", "must be grey or RGB", "save it as PNG"
+            "the image", f"in {image.mode} colours", "must be grey or RGB", "save it as PNG"
         ) from None
 
 
-def _to_pixels(picture: Image.Image) -> Pixels:
-    array = np.asarray(picture, np.float32) / np.float32(255)
+def _to_pixels(image: Image.Image) -> Pixels:
+    array = np.asarray(image, np.float32) / np.float32(255)
     return np.ascontiguousarray(array[None] if array.ndim == 2 else array.transpose(2, 0, 1))

@@ -67,9 +67,9 @@ class Deformation(Configurable, ABC):
                 "params",
                 f"of shape {tuple(params.shape)}",
                 f"must have shape (n, {self.dim(size)}) for {self!r} on {size[0]}x{size[1]} pixels",
-                "one row of parameters for each picture wanted",
+                "one row of parameters for each image wanted",
             )
-        # Coordinates need float32, whatever the precision of the pictures.
+        # Coordinates need float32, whatever the precision of the images.
         params = params.to(torch.promote_types(params.dtype, torch.float32))
         # Families of other authors are not trusted to return what they should.
         field = self._on_pixels(params, size)
@@ -83,7 +83,7 @@ class Deformation(Configurable, ABC):
         return field
 
     def apply(self, image: Tensor, params: Tensor, padding: Padding = "zeros") -> Tensor:
-        """The deformed pictures.
+        """The deformed images.
 
         image: [c, h, w] under every row of params, or [n, c, h, w] with a row each;
         params: [n, d] -> [n, c, h, w]
@@ -105,7 +105,7 @@ class Deformation(Configurable, ABC):
             raise InputError(
                 "params",
                 f"{len(params)} rows",
-                f"must be {len(image)}, one a picture",
+                f"must be {len(image)}, one an image",
                 "match them",
             )
         return warp(image, field, padding)

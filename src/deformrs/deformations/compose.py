@@ -24,7 +24,7 @@ from deformrs.units import Size
 class Compose(Deformation):
     """T = T₁∘T₂∘…, the parameters concatenated: `Compose(Rotation(), Scaling())`.
 
-    The picture sees them from left to right: first rotated, then zoomed. Interpolation happens
+    The image sees them from left to right: first rotated, then zoomed. Interpolation happens
     once, from the original pixels.
     """
 

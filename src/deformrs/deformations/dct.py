@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from deformrs.checks import check_whole
+from deformrs.checks import check_integer
 from deformrs.deformations.base import Deformation, combined
 from deformrs.errors import InputError
 from deformrs.units import Size, Unit, unit_px
@@ -34,7 +34,7 @@ class DCT(Deformation):
     basis: Basis = "dct"
 
     def __post_init__(self) -> None:
-        check_whole("k of DCT", self.k, least=1)
+        check_integer("k of DCT", self.k, least=1)
         object.__setattr__(self, "k", int(self.k))
         if self.basis not in get_args(Basis):
             raise InputError(

@@ -25,9 +25,9 @@ class VectorField(Deformation):
         return 2 * size[0] * size[1]
 
     def displacement(self, params: Tensor, points: Tensor, size: Size) -> Tensor:
-        as_pictures = self._on_pixels(params, size).permute(0, 3, 1, 2)
+        as_images = self._on_pixels(params, size).permute(0, 3, 1, 2)
         points = points.expand(len(params), -1, -1, -1)
-        return read(as_pictures, points, padding="border").permute(0, 2, 3, 1)
+        return read(as_images, points, padding="border").permute(0, 2, 3, 1)
 
     def _on_pixels(self, params: Tensor, size: Size) -> Tensor:
         return params.view(-1, *size, 2)

@@ -1,4 +1,4 @@
-"""Classifiers to train and to certify: they take pictures in [0, 1], normalised inside."""
+"""Classifiers to train and to certify: they take images in [0, 1], normalised inside."""
 
 from deformrs.models.determinism import check_fixed, check_scores
 from deformrs.models.initial import Start, start_model

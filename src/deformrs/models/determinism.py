@@ -26,21 +26,21 @@ _ROUNDINGS = 4
 
 @torch.inference_mode()
 def check_fixed(
-    model: Callable[[Tensor], Tensor], pictures: Tensor, batch_size: int | None = None
+    model: Callable[[Tensor], Tensor], images: Tensor, batch_size: int | None = None
 ) -> None:
-    """Raise ModelError unless a picture's scores depend on that picture alone.
+    """Raise ModelError unless an image's scores depend on that image alone.
 
-    pictures: [n, c, h, w] in [0, 1], n >= 2. They, their negatives and paler copies are asked for
+    images: [n, c, h, w] in [0, 1], n >= 2. They, their negatives and paler copies are asked for
     together, together again, one by one, in another order and, if it is given, in batches of
     `batch_size`. Dropout, randomness or batch statistics inside a model change its answers, and
     no certificate would hold. Rounding is allowed for, in the precision of the model's weights.
     """
-    if pictures.dim() != 4 or len(pictures) < 2:
+    if images.dim() != 4 or len(images) < 2:
         raise InputError(
-            "pictures", tuple(pictures.shape), "must be [n, c, h, w] with n >= 2", "give two"
+            "images", tuple(images.shape), "must be [n, c, h, w] with n >= 2", "give two"
         )
     # Of other extremes and means, so that no two batches have the same.
-    asked = torch.cat([pictures, 1 - pictures, 0.5 * pictures, 0.2 + 0.3 * pictures])
+    asked = torch.cat([images, 1 - images, 0.5 * images, 0.2 + 0.3 * images])
     together = ask(model, asked)
     if not together.isfinite().all():
         raise ModelError(
@@ -54,14 +54,14 @@ def check_fixed(
     shuffled[order] = ask(model, asked[order])
     answers = {
         "asked again": ask(model, asked),
-        "asked one by one": torch.cat([ask(model, picture[None]) for picture in asked]),
+        "asked one by one": torch.cat([ask(model, image[None]) for image in asked]),
         "asked in another order": shuffled,
     }
     if batch_size is not None and batch_size > len(asked):
         copies = -(-batch_size // len(asked))
         full = ask(model, asked.repeat(copies, 1, 1, 1)[:batch_size])
         answers["asked in a full batch"] = full[: len(asked)]
-    allowed = _allowed(model, together, pictures.device)
+    allowed = _allowed(model, together, images.device)
     for name, scores in answers.items():
         moved = float((scores - together).abs().max())
         limit = allowed[0] if name == "asked again" else allowed[1]
@@ -75,23 +75,23 @@ def check_fixed(
             )
 
 
-def ask(model: Callable[[Tensor], Tensor], pictures: Tensor) -> Tensor:
+def ask(model: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
     """The model's scores, in float64, or a ModelError that says what it did instead."""
     try:
-        scores = model(pictures)
+        scores = model(images)
     except (ModelError, torch.OutOfMemoryError):
         raise
     except (RuntimeError, TypeError, ValueError) as error:
         raise ModelError(
             "the model's answer",
             f"an error ({first_line(error)})",
-            f"must be scores for pictures of shape {tuple(pictures.shape)} on {pictures.device}",
+            f"must be scores for images of shape {tuple(images.shape)} on {images.device}",
             "give it the channels and the size that it wants",
         ) from error
-    if not isinstance(scores, Tensor) or scores.dim() != 2 or len(scores) != len(pictures):
+    if not isinstance(scores, Tensor) or scores.dim() != 2 or len(scores) != len(images):
         got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise ModelError(
-            "the model's output", got, f"must be scores of shape ({len(pictures)}, K)", "wrap it"
+            "the model's output", got, f"must be scores of shape ({len(images)}, K)", "wrap it"
         )
     return scores.double()
 
@@ -113,15 +113,15 @@ def _allowed(
     return again, max(moves)
 
 
-def check_scores(built: BuiltModel, num_classes: int, pictures: Tensor) -> None:
-    """Raise unless the network gives so many scores for these pictures, [n, c, h, w] in [0, 1].
+def check_scores(built: BuiltModel, num_classes: int, images: Tensor) -> None:
+    """Raise unless the network gives so many scores for these images, [n, c, h, w] in [0, 1].
 
     Its weights and its mode are left as they are.
     """
     modes = [(part, part.training) for part in built.module.modules()]
     try:
         with torch.no_grad():
-            scores = ask(Classifier(built, torch.float32).eval().to(pictures.device), pictures)
+            scores = ask(Classifier(built, torch.float32).eval().to(images.device), images)
     finally:
         for part, mode in modes:
             part.training = mode

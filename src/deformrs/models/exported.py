@@ -53,21 +53,21 @@ class _Program(nn.Module):
             part.training = mode  # a program refuses to be asked by its own train()
         return self
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        return in_batches(self._run, pictures.to(self.dtype), self.batch)
+    def forward(self, images: Tensor) -> Tensor:
+        return in_batches(self._run, images.to(self.dtype), self.batch)
 
-    def _run(self, pictures: Tensor) -> Tensor:
-        return read_scores(self.program(pictures))
+    def _run(self, images: Tensor) -> Tensor:
+        return read_scores(self.program(images))
 
 
 def check_evaluation(path: Path, program: ExportedProgram) -> None:
     """Raise for a program that is no fixed function: dropout, batch statistics, random numbers."""
     if program.graph_signature.buffers_to_mutate:
         raise _training(path, "writes to its buffers")
-    pictures = set(program.graph_signature.user_inputs)
-    seen: set[Any] = set()  # what depends on the pictures
+    images = set(program.graph_signature.user_inputs)
+    seen: set[Any] = set()  # what depends on the images
     for node in program.graph.nodes:
-        if node.name in pictures or not seen.isdisjoint(node.all_input_nodes):
+        if node.name in images or not seen.isdisjoint(node.all_input_nodes):
             seen.add(node)
         operator = node.target
         if not isinstance(operator, torch._ops.OpOverload):
@@ -106,7 +106,7 @@ def _input(path: Path, program: ExportedProgram) -> tuple[tuple[Any, ...], torch
             f"for {len(names)} inputs of shape "
             + str([tuple(getattr(v, "shape", ())) for v in found]),
             "must be for one, N x C x H x W",
-            "export the classifier of one batch of pictures",
+            "export the classifier of one batch of images",
         )
     return tuple(found[0].shape), found[0].dtype
 

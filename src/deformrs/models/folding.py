@@ -31,8 +31,8 @@ _SPREAD = 1e-4
 
 
 _KNOWN = ("deformrs", "timm", "torch", "torchvision")
-"""Whose layers do the same for every picture: torch.fx follows one way through a network, and a
-branch that depends on the picture can hide from it."""
+"""Whose layers do the same for every image: torch.fx follows one way through a network, and a
+branch that depends on the image can hide from it."""
 
 
 def fold_known(built: BuiltModel) -> tuple[BuiltModel, BatchNorms | None]:
@@ -74,7 +74,7 @@ def _norms(network: nn.Module) -> bool:
 def _folded(built: BuiltModel) -> nn.Module | None:
     """A folded copy that is seen to give the same scores, if it can be had."""
     state = (*built.module.parameters(), *built.module.buffers())
-    lazy = any(is_lazy(value) for value in state)  # a look at a picture would give it weights
+    lazy = any(is_lazy(value) for value in state)  # a look at an image would give it weights
     tried = None if lazy else copied(built)
     if tried is None:
         return None
@@ -83,7 +83,7 @@ def _folded(built: BuiltModel) -> nn.Module | None:
     found = first_answer(tried) if pairs else None
     if found is None:
         return None
-    pictures, before = found
+    images, before = found
     for layer, norm in pairs:
         _absorb(layer, norm)
     rest = {norm: _rest(norm) for _, norm in pairs}
@@ -91,7 +91,7 @@ def _folded(built: BuiltModel) -> nn.Module | None:
         for name, child in list(part._modules.items()):  # one may stand in several places
             if isinstance(child, _BatchNorm) and child in rest:
                 setattr(part, name, rest[child])
-    after = answer(tried, pictures)
+    after = answer(tried, images)
     return network if after is not None and _agree(before, after) else None
 
 

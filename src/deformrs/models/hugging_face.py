@@ -26,7 +26,7 @@ _ODDITIES = ("do_pad", "do_flip_channel_order", "rescale_offset")
 
 @dataclass(frozen=True)
 class Wanted:
-    """The preparation and normalisation of pictures in [0, 1]."""
+    """The preparation and normalisation of images in [0, 1]."""
 
     preparation: Preparation
     mean: tuple[float, ...] | None = None
@@ -67,7 +67,7 @@ def _preparation(config: dict[str, Any], kind: str, channels: int) -> Preparatio
     if config.get("do_resize", True):
         resize = _size(config["size"], square=kind in _SQUARE)
         if kind == "ConvNext" and isinstance(resize, int):
-            # Small pictures are cut out of larger ones, large ones are stretched to a square.
+            # Small images are cut out of larger ones, large ones are stretched to a square.
             side = resize
             if side < 384:
                 resize, crop = int(side / config["crop_pct"]), (side, side)
@@ -98,7 +98,7 @@ def _size(size: Any, square: bool) -> int | tuple[int, int]:
 
 
 def _normalisation(config: dict[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """(255 f x - m) / s is (x - m / 255f) / (s / 255f) for pictures x in [0, 1]."""
+    """(255 f x - m) / s is (x - m / 255f) / (s / 255f) for images x in [0, 1]."""
     factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0
     mean, std = [0.0], [1.0]
     if config.get("do_normalize", True):

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from deformrs.checks import check_seed, check_whole
+from deformrs.checks import check_integer, check_seed
 from deformrs.config import Config
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
@@ -110,12 +110,12 @@ def fitted(
 
 
 def with_channels(preparation: Preparation, channels: int) -> Preparation:
-    """Pictures of other than 1 or 3 channels are taken as they are stored."""
+    """Images of other than 1 or 3 channels are taken as they are stored."""
     return dataclasses.replace(preparation, channels=channels if channels in (1, 3) else None)
 
 
 def require_colour(wanted: Wanted) -> None:
-    """Raise unless pictures are as published weights want them."""
+    """Raise unless images are as published weights want them."""
     if wanted.channels != 3:
         raise other_channels(wanted, 3)
 
@@ -126,7 +126,7 @@ def other_channels(wanted: Wanted, channels: object) -> InputError:
         "the number of channels",
         wanted.channels,
         f"must be {channels} for the weights or the preparation of {wanted.source}",
-        f"pass --channels {channels}, which prepares the pictures so",
+        f"pass --channels {channels}, which prepares the images so",
     )
 
 
@@ -199,7 +199,7 @@ def start_users(wanted: Wanted) -> Start:
                 f"{key!r} of {source}",
                 "not there yet, in a lazy layer",
                 "must be there when training begins",
-                "show the network a picture in FUNCTION, or say its sizes",
+                "show the network an image in FUNCTION, or say its sizes",
             )
     built.module.float().cpu()
     said = built.preparation.channels
@@ -269,7 +269,7 @@ def start_model(
     pretrained: bool = False,
     seed: int = 0,
 ) -> Start:
-    """The network that `source` names, for so many classes of pictures with so many channels.
+    """The network that `source` names, for so many classes of images with so many channels.
 
         small_cnn   resnet18:width=32   resnet50      networks of this package
         timm:NAME   torchvision:NAME                  of those libraries
@@ -287,8 +287,8 @@ def start_model(
     >>> start.network, start.arguments["width"], start.built.preparation.words
     ('ResNet18', 8, 'grey')
     """
-    check_whole("num_classes", num_classes, least=1)
-    check_whole("channels", channels, least=1)
+    check_integer("num_classes", num_classes, least=1)
+    check_integer("channels", channels, least=1)
     check_seed("seed", seed)
     source = str(source).strip()
     if weights is not None:

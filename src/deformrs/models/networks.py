@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from deformrs.checks import check_seed, check_whole
+from deformrs.checks import check_integer, check_seed
 from deformrs.config import Config
 
 
@@ -34,15 +34,15 @@ class SmallCNN(nn.Module):
         self.to_empty(device="cpu")
         _draw_cnn_weights(self, torch.Generator().manual_seed(seed))
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        scores: Tensor = self.head(self.features((pictures - 0.5) / 0.5))
+    def forward(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.features((images - 0.5) / 0.5))
         return scores
 
 
 def check_arguments(num_classes: int, channels: int, width: int, seed: int) -> Config:
     """What a network of this package was made with, as plain values."""
     for name, value in (("num_classes", num_classes), ("channels", channels), ("width", width)):
-        check_whole(name, value, least=1)
+        check_integer(name, value, least=1)
     check_seed("seed", seed)
     return {
         "num_classes": int(num_classes),
@@ -114,7 +114,7 @@ _Block = type[_BasicBlock] | type[_Bottleneck]
 
 
 class _ResNet(nn.Module):
-    """A stem, four stages of blocks, the average over the picture, a linear layer."""
+    """A stem, four stages of blocks, the average over the image, a linear layer."""
 
     def __init__(
         self,
@@ -143,18 +143,18 @@ class _ResNet(nn.Module):
         self.to_empty(device="cpu")
         _draw_weights(self, torch.Generator().manual_seed(seed))
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        features = self.maxpool(relu(self.bn1(self.conv1(pictures)), inplace=True))
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.maxpool(relu(self.bn1(self.conv1(images)), inplace=True))
         features = self.layer4(self.layer3(self.layer2(self.layer1(features))))
         scores: Tensor = self.fc(self.avgpool(features).flatten(1))
         return scores
 
 
 class ResNet18(_ResNet):
-    """For small pictures, as of MNIST and CIFAR-10: [n, channels, h, w] -> [n, num_classes].
+    """For small images, as of MNIST and CIFAR-10: [n, channels, h, w] -> [n, num_classes].
 
     Its stem is a 3 x 3 convolution that keeps the size, which may be any. `width` is the number
-    of features after the stem. It does not normalise its pictures. The weights are drawn from
+    of features after the stem. It does not normalise its images. The weights are drawn from
     `seed` alone, so equal arguments give equal networks. `arguments` are those it was made with.
     """
 

@@ -33,7 +33,7 @@ def load_onnx(path: Path, device: torch.device) -> Found:
         raise _unfit(path, f"of {len(inputs)} inputs and {len(outputs)} outputs", "one of each")
     shape, kind = inputs[0].shape, inputs[0].type
     if kind not in _TYPES or len(shape) != 4 or shape[1] not in (1, 3):
-        raise _unfit(path, f"for {kind} of shape {shape}", "float pictures N x C x H x W, C 1 or 3")
+        raise _unfit(path, f"for {kind} of shape {shape}", "float images N x C x H x W, C 1 or 3")
     fixed = all(isinstance(length, int) for length in shape[2:])
     built = BuiltModel(
         _Session(session, shape[0] if isinstance(shape[0], int) else None, _TYPES[kind]),
@@ -45,28 +45,28 @@ def load_onnx(path: Path, device: torch.device) -> Found:
 
 
 class _Session(nn.Module):
-    """An ONNX session as a module. Pictures may lie on any device."""
+    """An ONNX session as a module. Images may lie on any device."""
 
     def __init__(self, session: Any, batch: int | None, dtype: type) -> None:
         super().__init__()
         self.session, self.batch, self.dtype = session, batch, dtype
         self.input, self.output = session.get_inputs()[0].name, session.get_outputs()[0].name
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        return in_batches(self._run, pictures, self.batch)
+    def forward(self, images: Tensor) -> Tensor:
+        return in_batches(self._run, images, self.batch)
 
-    def _run(self, pictures: Tensor) -> Tensor:
-        array: NDArray[np.floating] = pictures.cpu().numpy().astype(self.dtype)
+    def _run(self, images: Tensor) -> Tensor:
+        array: NDArray[np.floating] = images.cpu().numpy().astype(self.dtype)
         try:
             (scores,) = self.session.run([self.output], {self.input: array})
         except Exception as error:  # the runtime's errors have no class of their own
             raise ModelError(
                 "the ONNX file's answer",
                 f"an error ({first_line(error)})",
-                f"must be scores for pictures of shape {array.shape}",
+                f"must be scores for images of shape {array.shape}",
                 "give it the channels and the size that it wants",
             ) from error
-        return torch.from_numpy(np.asarray(scores)).to(pictures.device)
+        return torch.from_numpy(np.asarray(scores)).to(images.device)
 
 
 def _session(runtime: ModuleType, path: Path, device: torch.device) -> Any:

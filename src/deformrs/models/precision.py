@@ -14,7 +14,7 @@ from deformrs.errors import InputError
 from deformrs.models.types import BuiltModel, Classifier
 
 _SIDES = (32, 28, 64, 96, 224, 16, 8)
-"""Of the data sets that networks are usually for. Most networks take pictures of any size."""
+"""Of the data sets that networks are usually for. Most networks take images of any size."""
 
 
 def copied(built: BuiltModel) -> BuiltModel | None:
@@ -34,29 +34,27 @@ def copied(built: BuiltModel) -> BuiltModel | None:
 
 
 def first_answer(built: BuiltModel) -> tuple[Tensor, Tensor] | None:
-    """The first pictures that a network in float32 takes, and its scores for them."""
-    answers = ((pictures, answer(built, pictures)) for pictures in probes(built))
+    """The first images that a network in float32 takes, and its scores for them."""
+    answers = ((images, answer(built, images)) for images in probes(built))
     return next(((asked, scores) for asked, scores in answers if scores is not None), None)
 
 
-def answer(
-    built: BuiltModel, pictures: Tensor, dtype: torch.dtype = torch.float32
-) -> Tensor | None:
-    """Its scores, if it gives any and all of them are numbers. Moves it to where the pictures are.
+def answer(built: BuiltModel, images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor | None:
+    """Its scores, if it gives any and all of them are numbers. Moves it to where the images are.
 
     `dtype` is that of its weights.
     """
     try:
         with torch.inference_mode():
-            classifier = Classifier(built, dtype).eval().to(pictures.device)
-            scores: Tensor = classifier(pictures)
-    except Exception:  # it may fail in any way on pictures that are not for it
+            classifier = Classifier(built, dtype).eval().to(images.device)
+            scores: Tensor = classifier(images)
+    except Exception:  # it may fail in any way on images that are not for it
         return None
     return scores if bool(scores.isfinite().all()) else None
 
 
 def probes(built: BuiltModel) -> list[Tensor]:
-    """Pictures of noise, [2, c, h, w] in [0, 1] each: the network is likely to take one of them.
+    """Images of noise, [2, c, h, w] in [0, 1] each: the network is likely to take one of them.
 
     >>> from deformrs.data.preparation import Preparation
     >>> [p.shape for p in probes(BuiltModel(nn.Flatten(), Preparation(crop=(8, 9), channels=1)))]
@@ -117,9 +115,9 @@ def automatic_precision(built: BuiltModel, device: torch.device) -> Precision:
     found = None if tried is None else first_answer(tried)
     if tried is None or found is None:
         return "float32"
-    pictures, scores = found
+    images, scores = found
     spread = float(scores.max() - scores.min())
-    apart = [answer(tried, picture[None]) for picture in pictures]
+    apart = [answer(tried, image[None]) for image in images]
     if any(own is None for own in apart):
         return "float32"
     # One whose scores depend on the batch is for a stricter eye than that of bfloat16.
@@ -128,7 +126,7 @@ def automatic_precision(built: BuiltModel, device: torch.device) -> Precision:
         return "float32"
     dtype: torch.dtype = getattr(torch, natural)
     tried.module.to(dtype)
-    there = answer(tried, pictures.to(device), dtype)
+    there = answer(tried, images.to(device), dtype)
     if there is None:
         return "float32"
     same = torch.allclose(there.cpu().float(), scores, rtol=0, atol=_ROUNDED * spread)

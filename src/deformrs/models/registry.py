@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
-from deformrs.checks import check_whole
+from deformrs.checks import check_integer
 from deformrs.config import Config
 from deformrs.errors import InputError
 from deformrs.models.networks import ResNet18, ResNet50, SmallCNN
@@ -126,7 +126,7 @@ def _whole(name: str, arguments: object) -> tuple[int, int]:
             "save it again",
         )
     for key in sorted(wanted):
-        check_whole(f"{key} of {name}", arguments[key], least=1)
+        check_integer(f"{key} of {name}", arguments[key], least=1)
     return arguments["num_classes"], arguments["channels"]
 
 
@@ -185,7 +185,7 @@ def _fields(name: str, text: str) -> Config:
             raise InputError(
                 f"the {key} of {name}",
                 repr(value),
-                "must be a whole number of at least 1",
+                "must be an integer of at least 1",
                 f"e.g. {name}:{key}=32",
             )
         values[key] = number

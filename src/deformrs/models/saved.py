@@ -114,7 +114,7 @@ def save_model(
 ) -> None:
     """Write a network so that `load_model(folder)` finds it again.
 
-    `mean` and `std` are for a network that does not normalise its pictures itself. `described` is
+    `mean` and `std` are for a network that does not normalise its images itself. `described` is
     the name and the arguments that `build_network` takes, for a network that is not of this
     package. One from FILE.py:FUNCTION is written too, but no folder makes that file run: it is
     loaded with its weights from the folder.

@@ -102,7 +102,7 @@ def _bare(
         raise InputError(
             f"the model timm:{name}",
             first_line(error),
-            f"must be built by timm for {classes} classes of pictures with {channels} channels"
+            f"must be built by timm for {classes} classes of images with {channels} channels"
             if options
             else "must be built by timm",
             "pass --channels 3, or choose another" if options else "choose another",

@@ -53,7 +53,7 @@ def new_torchvision(name: str, num_classes: int, channels: int, seed: int) -> nn
             "the number of channels",
             channels,
             f"must be 3 for torchvision:{name}, which takes colour alone",
-            "pass --channels 3, which also shows grey pictures in colour; or use timm:NAME",
+            "pass --channels 3, which also shows grey images in colour; or use timm:NAME",
         )
     return _bare(torchvision, name, num_classes, seed)
 

@@ -18,7 +18,7 @@ from deformrs.errors import InputError, ModelError
 class BuiltModel:
     """A network and what it wants before it. A factory may return one in place of a bare network.
 
-    `mean` and `std` (one number, or one a channel) normalise pictures in [0, 1] before the
+    `mean` and `std` (one number, or one a channel) normalise images in [0, 1] before the
     network; None where it needs none or does so itself. `channels_last` says that the network
     takes that memory format, which is faster; one that calls `view` on its features may not.
     """
@@ -50,9 +50,9 @@ class Found:
 class LoadedModel:
     """A classifier that is ready to be certified.
 
-    `module` maps N x C x H x W pictures in [0, 1] (float32) to N x K scores (float32). It is in
+    `module` maps N x C x H x W images in [0, 1] (float32) to N x K scores (float32). It is in
     evaluation mode, on its device, and its weights take no gradients. `preparation` is what is
-    done to a stored picture before. `about` holds the plain values that reproduce the model.
+    done to a stored image before. `about` holds the plain values that reproduce the model.
     """
 
     module: nn.Module
@@ -84,7 +84,7 @@ def check_normalisation(mean: tuple[float, ...] | None, std: tuple[float, ...] |
 class Classifier(nn.Module):
     """N x C x H x W in [0, 1], float32 -> N x K scores, float32. Leaves its input as it is.
 
-    Pictures are normalised in float32 and then cast to the precision of the network.
+    Images are normalised in float32 and then cast to the precision of the network.
     """
 
     mean: Tensor | None
@@ -99,15 +99,15 @@ class Classifier(nn.Module):
             column = None if values is None else torch.tensor(values).view(1, -1, 1, 1)
             self.register_buffer(name, column, persistent=False)
 
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         if self.mean is None or self.std is None:
-            inputs = pictures
-        elif self.mean.shape[1] in (1, pictures.shape[1]):
-            inputs = (pictures - self.mean).div_(self.std)
+            inputs = images
+        elif self.mean.shape[1] in (1, images.shape[1]):
+            inputs = (images - self.mean).div_(self.std)
         else:
             raise ModelError(
-                "the picture",
-                f"of {pictures.shape[1]} channels",
+                "the image",
+                f"of {images.shape[1]} channels",
                 f"must have the {self.mean.shape[1]} that the mean and std are for",
                 "prepare it with channels=3 for colour or 1 for grey",
             )
@@ -115,15 +115,15 @@ class Classifier(nn.Module):
         inputs = inputs.to(self.dtype)
         if self.channels_last:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        if self.mean is None and self._passes(pictures):
+        if self.mean is None and self._passes(images):
             inputs = inputs.clone()  # the network may work in place
         return read_scores(self.network(inputs)).float()
 
-    def _passes(self, pictures: Tensor) -> bool:
+    def _passes(self, images: Tensor) -> bool:
         """Are these in the precision and layout that the network takes, so that none is copied?"""
         layout = torch.channels_last
-        fits = not self.channels_last or pictures.is_contiguous(memory_format=layout)
-        return pictures.dtype == self.dtype and fits
+        fits = not self.channels_last or images.is_contiguous(memory_format=layout)
+        return images.dtype == self.dtype and fits
 
 
 def read_scores(output: object) -> Tensor:
@@ -152,18 +152,18 @@ def read_scores(output: object) -> Tensor:
             "the network's output",
             f"{found.dtype} of shape {tuple(found.shape)}",
             "must be N x K floating-point scores",
-            "give a classifier of whole pictures",
+            "give a classifier of whole images",
         )
     return scores
 
 
-def in_batches(run: Callable[[Tensor], Tensor], pictures: Tensor, size: int | None) -> Tensor:
+def in_batches(run: Callable[[Tensor], Tensor], images: Tensor, size: int | None) -> Tensor:
     """`run` over batches of exactly that size, the last one filled up; None takes any size."""
     if size is None:
-        return run(pictures)
+        return run(images)
     answers = []
-    for start in range(0, len(pictures), size):
-        part = pictures[start : start + size]
+    for start in range(0, len(images), size):
+        part = images[start : start + size]
         filler = part[-1:].expand(size - len(part), *part.shape[1:])
         answers.append(run(torch.cat([part, filler]))[: len(part)])
     return torch.cat(answers)

@@ -114,7 +114,7 @@ class NoiseLaw(Configurable, ABC):
 def distance_of(law: NoiseLaw, region: RegionLike, space: Space) -> Distance:
     """How far the outermost parts of the region move the noise.
 
-    Enclosing a region is dear, and the same is asked of every picture: it is done once for a
+    Enclosing a region is dear, and the same is asked of every image: it is done once for a
     region that cannot change.
     """
     params = getattr(type(region), "__dataclass_params__", None)

@@ -44,7 +44,7 @@ def chart_data(section: Section, block: Block) -> dict[str, Plain]:
 def classes_data(section: Section) -> dict[str, Plain]:
     """Counts for every class of every run; the page turns them into a table.
 
-    A row is: class, pictures, plain right or null, smoothed right, certified at each radius,
+    A row is: class, images, plain right or null, smoothed right, certified at each radius,
     then the average radius of each block, rounded down.
     """
     blocks = section.group.blocks

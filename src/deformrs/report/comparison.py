@@ -128,16 +128,16 @@ def _where(number: Number, rivals: list[Number]) -> str:
 
 def _settings(group: Group, paper: Paper) -> list[str]:
     notes = [
-        f"The paper certified {SETTINGS[paper.dataset]}. Models, pictures and samples differ from "
+        f"The paper certified {SETTINGS[paper.dataset]}. Models, images and samples differ from "
         "ours, so the difference compares results, not methods. Differences are in percentage "
-        "points; the best over scales is chosen on the test pictures, by the paper as here."
+        "points; the best over scales is chosen on the test images, by the paper as here."
     ]
     size = SIZES[paper.dataset]
     block = group.block
     if block is not None and block.unit is Unit.LENGTH and group.sizes != (size,):
         ours = ", ".join(f"{height} x {width}" for height, width in group.sizes[:3])
         notes.append(
-            f"The paper's pictures have {size[0]} x {size[1]} pixels, ours {ours}: a pixel is not "
+            f"The paper's images have {size[0]} x {size[1]} pixels, ours {ours}: a pixel is not "
             "the same length on both."
         )
     return notes

@@ -1,4 +1,4 @@
-"""How many pictures of a run are right and certified on a whole region."""
+"""How many images of a run are right and certified on a whole region."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Covered:
 
 
 def covered(results: Sequence[Result], region: Region) -> Covered:
-    """Guarantee: counts only pictures that are right and whose certificate covers the region."""
+    """Guarantee: counts only images that are right and whose certificate covers the region."""
     try:
         # All are asked, also those that are wrong: one suffices to see that it cannot be asked.
         count = sum(r.certificate.covers_region(region) and r.correct for r in results)

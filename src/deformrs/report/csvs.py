@@ -88,7 +88,7 @@ def _averages(section: Section) -> str:
 def _accuracy(section: Section) -> str:
     rows: list[list[Value]] = []
     for place, radius in enumerate(section.radii):
-        # On pictures of several sizes, pixels are several lengths.
+        # On images of several sizes, pixels are several lengths.
         own = _only({radius.value(size) for size in section.group.sizes})
         shown = _only({float(radius.in_people_units(size)) for size in section.group.sizes})
         about = [radius.text, own, shown, COLUMNS[radius.block.unit]]

@@ -20,7 +20,7 @@ from deformrs.space import Block
 
 
 def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
-    """Guarantee: the file holds either its old content or the whole new picture."""
+    """Guarantee: the file holds either its old content or the whole new image."""
     partial = path.with_name(path.name + ".partial")
     kind = path.suffix.removeprefix(".")
     # Some formats carry the date and random names unless told not to; equal figures, equal files.
@@ -37,7 +37,7 @@ _DASHES = ("solid", (0, (6, 2)), (0, (2, 2)))
 
 
 def draw_curve(results: Sequence[Result], path: Path) -> None:
-    """The share of pictures that are right and certified at each radius, as a step curve."""
+    """The share of images that are right and certified at each radius, as a step curve."""
     first = check_results(results)
     space = first.space
     block = space.blocks[0]
@@ -49,7 +49,7 @@ def draw_curve(results: Sequence[Result], path: Path) -> None:
     axes = figure.add_subplot()
     axes.step([0, *radii], [*shares, 0], where="post", color=COLOURS[0], linewidth=2)
     axes.fill_between([0, *radii], [*shares, 0], step="post", color=COLOURS[0], alpha=0.12)
-    axes.set_title(f"{len(results)} pictures, {first.law.describe(space)}, alpha = {first.alpha}")
+    axes.set_title(f"{len(results)} images, {first.law.describe(space)}, alpha = {first.alpha}")
     dress(axes, f"{block.family.replace('_', ' ')} radius ({block.unit.words})")
     save_figure(figure, path, dpi=150)
 

@@ -43,7 +43,7 @@ def _least_robust(entry: Entry) -> list[str]:
         for card in cards
     ]
     table = Table(
-        title=f"The least robust pictures: {entry.member.name}",
+        title=f"The least robust images: {entry.member.name}",
         align="lllllr",
         columns=("", "picture", "label", "answer", "radius", "probability at least"),
         rows=tuple(_row(kind, card) for kind, card in rows),

@@ -76,7 +76,7 @@ class Group:
 
     @cached_property
     def sizes(self) -> tuple[Size, ...]:
-        """The sizes of the pictures, each once."""
+        """The sizes of the images, each once."""
         sizes = (r.certificate.space.size for m in self.members for r in m.results)
         return tuple(dict.fromkeys(sizes))
 
@@ -118,7 +118,7 @@ def make_groups(runs: Sequence[StoredRun]) -> list[Group]:
             raise InputError(
                 f"the run in {run.folder}",
                 "empty",
-                "must have at least one picture certified",
+                "must have at least one image certified",
                 "wait for the first one, or leave this run out",
             )
     names = _names([run.folder for run in runs])

@@ -69,7 +69,7 @@ def noun(family: str) -> str:
 
 
 def noise_words(results: Sequence[Result]) -> str:
-    """The noise of a run in words; a length is in pixels where all pictures agree on one."""
+    """The noise of a run in words; a length is in pixels where all images agree on one."""
     first = results[0].certificate
     lengths = any(block.unit is Unit.LENGTH for block in first.space.blocks)
     sizes = {unit_px(result.certificate.space.size) for result in results}

@@ -38,11 +38,11 @@ ALPHA = 0.001
 _PROTOCOL = f"with n0 = 100, n = 100,000 and alpha = {ALPHA}"
 SETTINGS = {
     "mnist": f"a ResNet-18 trained for each noise scale, {_PROTOCOL}; its figures are multiples "
-    "of 0.01 %, as 10,000 test pictures give",
+    "of 0.01 %, as 10,000 test images give",
     "cifar10": f"a ResNet-18 trained for each noise scale, {_PROTOCOL}; its figures are multiples "
-    "of 0.01 %, as 10,000 test pictures give",
+    "of 0.01 %, as 10,000 test images give",
     "imagenet": f"a pretrained ResNet-50 fine-tuned for each noise scale, {_PROTOCOL}; its figures "
-    "are multiples of 0.2 %: 500 validation pictures",
+    "are multiples of 0.2 %: 500 validation images",
 }
 # The DCT tables were made with k = 2 and a basis of twice the frequency of the paper's text.
 _ONLY = {"dct": {"k": 2, "basis": "cosine"}}

@@ -39,7 +39,7 @@ class Radius:
     block: Block
 
     def value(self, size: Size) -> float:
-        """In the package's own unit, on pictures of that size."""
+        """In the package's own unit, on images of that size."""
         return self.block.reach(parse_quantity(self.text, self.block.unit, size))
 
     def in_people_units(self, size: Size) -> Fraction:
@@ -71,7 +71,7 @@ class Radius:
         return any(math.isclose(value, self.value(size), abs_tol=1e-12) for value in values)
 
     def held_by(self, result: Result) -> bool:
-        """Is the picture right, and certified at every shift of that norm?"""
+        """Is the image right, and certified at every shift of that norm?"""
         return result.holds(self.value(result.certificate.space.size))
 
 

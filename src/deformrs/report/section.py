@@ -9,7 +9,7 @@ from functools import cached_property
 
 from deformrs.config import ConfigValue
 from deformrs.regions import Region
-from deformrs.report.cards import Cards, PicturesOf, cards_of
+from deformrs.report.cards import Cards, ImagesOf, cards_of
 from deformrs.report.coverage import Covered, covered
 from deformrs.report.groups import Group, Member, lookup
 from deformrs.report.radii import Radius
@@ -38,7 +38,7 @@ class Entry:
     cards: Cards
     headline: str
     headline_count: int
-    """How many pictures the headline speaks of."""
+    """How many images the headline speaks of."""
 
     @property
     def headline_share(self) -> str:
@@ -80,8 +80,8 @@ class Section:
         )
 
     @cached_property
-    def same_pictures(self) -> bool:
-        """Do all runs speak of the same pictures, as far as they can tell?"""
+    def same_images(self) -> bool:
+        """Do all runs speak of the same images, as far as they can tell?"""
         sets = [
             {(result.index, result.label, result.pixels) for result in entry.member.results}
             for entry in self.entries
@@ -95,11 +95,11 @@ def make_section(
     radii: tuple[Radius, ...],
     first: str | None,
     regions: Sequence[Region],
-    pictures: PicturesOf | None,
+    images: ImagesOf | None,
 ) -> Section:
     """Count everything about a group. `first` is the radius that was asked for before others."""
     entries = tuple(
-        _entry(group, member, radii, first, regions, pictures) for member in group.members
+        _entry(group, member, radii, first, regions, images) for member in group.members
     )
     return Section(group, slug, radii, entries)
 
@@ -110,7 +110,7 @@ def _entry(
     radii: tuple[Radius, ...],
     first: str | None,
     regions: Sequence[Region],
-    pictures: PicturesOf | None,
+    images: ImagesOf | None,
 ) -> Entry:
     summary = summarise(member.results, radii)
     radius, count = headline_radius(radii, summary, first)
@@ -120,7 +120,7 @@ def _entry(
         classes=by_class(member.results, radii),
         curve=None if group.block is None else steps_of(member.results, group.block),
         regions=tuple(covered(member.results, region) for region in regions),
-        cards=cards_of(member, pictures),
+        cards=cards_of(member, images),
         headline=headline(member, summary, radius, count),
         headline_count=count,
     )

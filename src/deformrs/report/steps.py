@@ -19,7 +19,7 @@ MOST_STEPS = 600
 
 @dataclass(frozen=True)
 class Steps:
-    """`counts[k]` of `total` pictures are right and certified at every radius up to `ends[k]`.
+    """`counts[k]` of `total` images are right and certified at every radius up to `ends[k]`.
 
     `ends` rises, `counts` falls; beyond the last end it is none. Radii are in the unit people use.
     """

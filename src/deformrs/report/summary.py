@@ -1,4 +1,4 @@
-"""What a run comes to: how many pictures are right, abstained on, and how far they hold."""
+"""What a run comes to: how many images are right, abstained on, and how far they hold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deformrs.runs import Result
 
 @dataclass(frozen=True)
 class Row:
-    """How many of `total` pictures are predicted right and certified at `radius`."""
+    """How many of `total` images are predicted right and certified at `radius`."""
 
     shown: str
     radius: float
@@ -32,7 +32,7 @@ class Row:
 def check_results(results: Sequence[Result]) -> Certificate:
     """The first certificate: what all results of a run share can be read off it."""
     if not results:
-        raise InputError("the results", "empty", "must have at least one", "certify some pictures")
+        raise InputError("the results", "empty", "must have at least one", "certify some images")
     return results[0].certificate
 
 
@@ -46,7 +46,7 @@ def accuracy_rows(results: Sequence[Result], radii: dict[str, float]) -> list[Ro
 
 
 def average_radius(results: Sequence[Result]) -> float:
-    """The mean over all pictures of the radius, 0 where the prediction is wrong or abstains."""
+    """The mean over all images of the radius, 0 where the prediction is wrong or abstains."""
     check_results(results)
     total = math.fsum(result.certificate.radius for result in results if result.correct)
     return max(0.0, round_down(total / len(results)))
@@ -62,18 +62,18 @@ def markdown(results: Sequence[Result], radii: dict[str, float]) -> str:
     abstained = sum(result.certificate.prediction is None for result in results)
     lines += [
         "",
-        f"Average certified radius: {mean}. Abstained on {abstained} of {len(results)} pictures.",
+        f"Average certified radius: {mean}. Abstained on {abstained} of {len(results)} images.",
         f"Noise: {first.law.describe(first.space)}. n0 = {first.counts.n0:,}, "
-        f"n = {first.counts.n:,}, alpha = {first.alpha} per picture.",
+        f"n = {first.counts.n:,}, alpha = {first.alpha} per image.",
     ]
     return "\n".join(lines) + "\n"
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Exact counts over the pictures of a run, or of one class of it.
+    """Exact counts over the images of a run, or of one class of it.
 
-    `plain` is None where the plain model was not asked about every picture. `averages` are the
+    `plain` is None where the plain model was not asked about every image. `averages` are the
     average certified radii, one a block, in the unit people use: wrong and abstaining count as 0.
     """
 
@@ -109,7 +109,7 @@ def summarise(results: Sequence[Result], radii: Sequence[Radius] = ()) -> Summar
 
 
 def by_class(results: Sequence[Result], radii: Sequence[Radius] = ()) -> dict[int, Summary]:
-    """A summary for every class that has a picture, by its number."""
+    """A summary for every class that has an image, by its number."""
     classes: dict[int, list[Result]] = {}
     for result in results:
         classes.setdefault(result.label, []).append(result)

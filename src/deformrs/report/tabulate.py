@@ -44,8 +44,8 @@ def accuracy_table(section: Section) -> Table | None:
     if section.best is not None:
         rows.append((Cell("best of these runs"), NONE, *_best_cells(section), NONE))
         notes.append(BEST)
-        if not section.same_pictures:
-            notes.append("These runs did not certify the same pictures: compare them with care.")
+        if not section.same_images:
+            notes.append("These runs did not certify the same images: compare them with care.")
     return Table(
         title=f"Certified accuracy: {section.group.title}",
         align="ll" + "r" * (len(section.radii) + 1),
@@ -64,7 +64,7 @@ def runs_table(section: Section) -> Table:
         columns=("", *(entry.member.name for entry in section.entries)),
         rows=tuple((Cell(name), *(facts[name] for facts in columns)) for name in columns[0]),
         notes=(
-            "Average certified radius: the mean over all pictures, 0 where the answer is wrong or "
+            "Average certified radius: the mean over all images, 0 where the answer is wrong or "
             "abstains.",
         ),
     )
@@ -91,7 +91,7 @@ def regions_table(section: Section) -> Table | None:
             (Cell(region), Cell(", ".join(runs)), cell) for (region, cell), runs in answers.items()
         ),
         notes=(
-            "A picture counts if its answer is right and provably stays so under every "
+            "An image counts if its answer is right and provably stays so under every "
             "transformation of the region, in the order named.",
         ),
     )
@@ -150,7 +150,7 @@ def _facts(entry: Entry, group: Group) -> dict[str, Cell]:
         "model": Cell(entry.model),
         "pictures": Cell(f"{summary.total:,}", chosen_words(entry.member)),
         "noise": Cell(entry.member.short_noise),
-        "outside the picture": NONE if padding is None else Cell(str(padding)),
+        "outside the image": NONE if padding is None else Cell(str(padding)),
         "smoothed classifier right": _counted(summary.right, summary.total),
         "plain classifier right": plain,
         "abstained": Cell(
@@ -164,7 +164,7 @@ def _facts(entry: Entry, group: Group) -> dict[str, Cell]:
         "samples that estimate (n)": Cell(
             spread([r.certificate.counts.n for r in results]), stopping_words(config)
         ),
-        "alpha, for each picture": _anew(f"{first.alpha:g}", config["alpha"], first.alpha),
+        "alpha, for each image": _anew(f"{first.alpha:g}", config["alpha"], first.alpha),
         "bound": _anew(first.method.replace("_", "-"), config["method"], first.method),
         "time": NONE if time is None else Cell(*time),
     }

@@ -17,14 +17,14 @@ from deformrs.runs import read_times
 from deformrs.space import Block
 
 READING = (
-    "A picture is certified at a radius if the answer for it is right and provably stays the same "
-    "under every deformation of at most that size. The share of such pictures is the certified "
+    "An image is certified at a radius if the answer for it is right and provably stays the same "
+    "under every deformation of at most that size. The share of such images is the certified "
     "accuracy; at radius 0 it is the accuracy of the smoothed classifier, which may abstain. "
     "Counts are exact; every figure, curve and radius is rounded down."
 )
 BEST = (
     "The best of these runs at each radius is how the paper reports its results. Because the runs "
-    "are chosen with the test pictures themselves, it is optimistic: it is no certificate of any "
+    "are chosen with the test images themselves, it is optimistic: it is no certificate of any "
     "one classifier."
 )
 
@@ -34,9 +34,9 @@ def share(count: int, total: int) -> str:
     return f"{percent_down(count, total)} %"
 
 
-def pictures(count: int) -> str:
-    """A number of pictures."""
-    return f"{count:,} picture" + ("" if count == 1 else "s")
+def images(count: int) -> str:
+    """A number of images."""
+    return f"{count:,} image" + ("" if count == 1 else "s")
 
 
 def reach_words(radius: Radius, member: Member) -> str:
@@ -55,8 +55,8 @@ def axis_words(group: Group, block: Block) -> str:
 
 
 def headline(member: Member, summary: Summary, radius: Radius | None, count: int) -> str:
-    """The one sentence to remember of a run: `count` pictures hold at `radius`."""
-    of = f"Of {pictures(summary.total)}"
+    """The one sentence to remember of a run: `count` images hold at `radius`."""
+    of = f"Of {images(summary.total)}"
     if radius is None:
         verb = "is" if summary.right == 1 else "are"
         right = f"{summary.right:,} ({share(summary.right, summary.total)})"
@@ -93,24 +93,24 @@ def limits(groups: Sequence[Group]) -> list[str]:
     alphas = sorted({m.first.alpha for group in groups for m in group.members})
     most = max((m.first.alpha, len(m.results)) for group in groups for m in group.members)
     stopped = [m.name for group in groups for m in group.members if "stopping" in m.run.config]
-    expected = f"{math.ceil(100 * most[0] * most[1]) / 100:g} of {pictures(most[1])}"
+    expected = f"{math.ceil(100 * most[0] * most[1]) / 100:g} of {images(most[1])}"
     return [
-        "A certificate speaks of shifts of the deformation's parameters for the picture as it is "
-        "stored: the deformed picture is always read from the original pixels. It does not speak "
-        "of a picture that was deformed and resampled before it arrived.",
+        "A certificate speaks of shifts of the deformation's parameters for the image as it is "
+        "stored: the deformed image is always read from the original pixels. It does not speak "
+        "of an image that was deformed and resampled before it arrived.",
         "It is about the smoothed classifier, which answers by vote under random deformations; "
         "not about a single call of the model.",
         f"alpha ({', '.join(f'{alpha:g}' for alpha in alphas)}) bounds the probability of a false "
-        "certificate for each picture, not for the whole set: on average at most "
+        "certificate for each image, not for the whole set: on average at most "
         f"{expected} may be certified wrongly.",
-        "The figures are exact for the pictures that were certified. How they carry over to other "
-        "pictures depends on how these were chosen.",
+        "The figures are exact for the images that were certified. How they carry over to other "
+        "images depends on how these were chosen.",
         *([_STOPPED.format(", ".join(stopped))] if stopped else []),
     ]
 
 
 _STOPPED = (
-    "Sampling stopped early ({}): as soon as what was asked was settled for a picture. The "
+    "Sampling stopped early ({}): as soon as what was asked was settled for an image. The "
     "certificates hold as ever; at radii that were not asked for, at a stricter alpha, and on "
     "average, more samples would certify more."
 )
@@ -123,7 +123,7 @@ def average_words(config: Config) -> str:
 
 
 def stopping_words(config: Config) -> str:
-    """Until when pictures were sampled; nothing where it was up to a fixed number.
+    """Until when images were sampled; nothing where it was up to a fixed number.
 
     >>> stopping_words({"stopping": {"radii": ["10px", "13px", "2px"], "regions": ["shear=0"]}})
     'until settled: 2px, 10px, 13px, the region (shear=0)'
@@ -148,7 +148,7 @@ def _leading_number(text: str) -> float:
 
 
 def chosen_words(member: Member) -> str:
-    """How the pictures that were certified were chosen."""
+    """How the images that were certified were chosen."""
     config, indices = member.run.config, [result.index for result in member.results]
     name, skip = lookup(config, "data", "name"), config.get("skip")
     number = lookup(config, "data", "pictures") or lookup(config, "data", "number")
@@ -162,13 +162,13 @@ def chosen_words(member: Member) -> str:
 
 
 def time_words(member: Member) -> tuple[str, str] | None:
-    """How long a picture took, and all of them, if the run's folder tells."""
+    """How long an image took, and all of them, if the run's folder tells."""
     seconds = read_times(member.run.folder)
     known = [seconds[r.index] for r in member.results if r.index in seconds]
     if not known:
         return None
     total = math.fsum(known)
-    return f"{total / len(known):.3g} s a picture", f"{clock(total).partition('.')[0]} in all"
+    return f"{total / len(known):.3g} s an image", f"{clock(total).partition('.')[0]} in all"
 
 
 def spread(values: Sequence[int]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deformrs.regions import Region
-from deformrs.report.cards import PicturesOf
+from deformrs.report.cards import ImagesOf
 from deformrs.report.contents import tables_of
 from deformrs.report.csvs import csv_tables
 from deformrs.report.curves import draw_curves
@@ -28,7 +28,7 @@ def write_report(
     *,
     radii: Sequence[str] = (),
     regions: Sequence[Region | str] = (),
-    pictures: PicturesOf | None = None,
+    images: ImagesOf | None = None,
     title: str = "Certified robustness",
     note: str = "",
 ) -> dict[str, Path]:
@@ -36,7 +36,7 @@ def write_report(
 
     Runs of one deformation on one data set are compared in one section. `radii` are texts such as
     "10deg", "5px", "20%" or "0.065", each used where its unit fits; without any, each section has
-    radii of its own. `regions` may be given as text. `pictures` hands the picture of a result to
+    radii of its own. `regions` may be given as text. `images` hands the image of a result to
     be shown in the page. `note` is what readers must know of these runs, beneath the title.
 
     Guarantee: no count, share, curve or radius in any of the files is above that of the results.
@@ -46,7 +46,7 @@ def write_report(
         regions = _settled(runs)
     asked = [region if isinstance(region, Region) else Region.parse(region) for region in regions]
     sections = [
-        make_section(group, slug, own, radii[0] if radii else None, asked, pictures)
+        make_section(group, slug, own, radii[0] if radii else None, asked, images)
         for group, slug, own in zip(groups, slugs(groups), radii_of(groups, radii), strict=True)
     ]
     for folder in (TABLES, FIGURES):

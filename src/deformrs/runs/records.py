@@ -22,8 +22,8 @@ def image_digest(shape: tuple[int, ...], dtype: str, content: bytes) -> str:
 class Result:
     """A certificate beside the truth.
 
-    `plain` is what the model answers to the picture as it is, `source` where the picture comes
-    from (a file's name), `pixels` a digest of the picture that was certified.
+    `plain` is what the model answers to the image as it is, `source` where the image comes
+    from (a file's name), `pixels` a digest of the image that was certified.
     """
 
     index: int

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import betainc, betaincc, betaln
 
 from deformrs.certificate import Bound, Counts
-from deformrs.checks import check_alpha, check_hits, check_whole
+from deformrs.checks import check_alpha, check_hits, check_integer
 from deformrs.errors import InputError
 from deformrs.rounding import complement_up
 from deformrs.statistics.bounds import clopper_pearson_lower
@@ -72,7 +72,7 @@ def anytime_lower(hits: int, trials: int, alpha: float) -> float:
     return _lower(int(hits), int(trials), float(alpha))
 
 
-# Where sampling stops early, most pictures stop with one of a few counts.
+# Where sampling stops early, most images stop with one of a few counts.
 @lru_cache(maxsize=4096)
 def _lower(hits: int, trials: int, alpha: float) -> float:
     if hits == 0:
@@ -140,13 +140,13 @@ def may_reach(hits: Whole, trials: Whole, alpha: float, p: float, most: int) -> 
 
 
 def check_tallies(hits: Whole, trials: Whole) -> None:
-    """Whole numbers, one of each a picture, 0 <= hits <= trials and at least one trial."""
+    """Integers, one of each an image, 0 <= hits <= trials and at least one trial."""
     for name, values in (("hits", hits), ("trials", trials)):
         if values.ndim != 1 or values.dtype.kind != "i" or values.shape != hits.shape:
             raise InputError(
                 name,
                 f"{values.dtype} of shape {values.shape}",
-                "must be whole numbers, one for each picture",
+                "must be integers, one for each image",
                 "pass int64 arrays of the same length",
             )
     if not ((hits >= 0) & (hits <= trials) & (trials >= 1)).all():
@@ -176,7 +176,7 @@ def capped_lower(hits: int, trials: int, alpha: float, most: int) -> float:
     >>> capped_lower(950, 1000, 0.001, most=1000) > capped_lower(950, 1000, 0.001, most=2000)
     True
     """
-    check_whole("most", most, least=1)
+    check_integer("most", most, least=1)
     at_any_time = anytime_lower(hits, trials, half(alpha))
     if trials != most:
         return at_any_time

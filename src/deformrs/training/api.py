@@ -1,4 +1,4 @@
-"""Training on pictures that lie in memory, in one call."""
+"""Training on images that lie in memory, in one call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deformrs.data.base import Places
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError
 from deformrs.execution import scores_of
-from deformrs.geometry import Padding, check_pictures
+from deformrs.geometry import Padding, check_images
 from deformrs.noise import NoiseLaw
 from deformrs.training.augmentation import Augmentation
 from deformrs.training.distributed import Alone
@@ -26,8 +26,8 @@ LOOKED_AT = 1000
 Channels = tuple[float, ...]
 
 
-def normalisation_of(pictures: Labelled, indices: Places) -> tuple[Channels, Channels]:
-    """Mean and standard deviation of each channel, of at most a thousand pictures spread evenly.
+def normalisation_of(images: Labelled, indices: Places) -> tuple[Channels, Channels]:
+    """Mean and standard deviation of each channel, of at most a thousand images spread evenly.
 
     Rounded to four digits; a channel that never changes is only shifted.
     """
@@ -35,10 +35,10 @@ def normalisation_of(pictures: Labelled, indices: Places) -> tuple[Channels, Cha
     rows: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
     for place in spread.tolist():
         index = int(indices[place])
-        pixels = np.asarray(pictures[index][0], np.float64)
+        pixels = np.asarray(images[index][0], np.float64)
         if rows and len(rows[0][0]) != len(pixels):
             raise InputError(
-                name_of(pictures, index),
+                name_of(images, index),
                 f"of {len(pixels)} channel(s)",
                 f"must have {len(rows[0][0])} like others",
                 "--channels 3 makes all of them colour, --channels 1 grey",
@@ -85,13 +85,13 @@ def train(
     >>> len(trained.history)
     1
     """
-    check_pictures("the training images", images, rank=4)
+    check_images("the training images", images, rank=4)
     check_seed("seed", seed)
     if labels.shape != (len(images),) or labels.dtype != torch.int64:
         raise InputError(
             "the tensor of labels",
             f"{labels.dtype} of shape {tuple(labels.shape)}",
-            f"must be whole numbers, one for each of {len(images)} images",
+            f"must be integers, one for each of {len(images)} images",
             "labels.long()",
         )
     recipe = Recipe(

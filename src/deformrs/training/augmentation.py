@@ -1,4 +1,4 @@
-"""Augmentation on the device: pictures are cut, mirrored and zoomed before noise deforms them."""
+"""Augmentation on the device: images are cut, mirrored and zoomed before noise deforms them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from deformrs.checks import check_whole, is_real
+from deformrs.checks import check_integer, is_real
 from deformrs.config import Config
 from deformrs.errors import InputError
 from deformrs.geometry import read, size_of
@@ -18,12 +18,12 @@ RATIOS = (3 / 4, 4 / 3)
 """The least and the greatest width over height of what `zoom` cuts out."""
 
 NUMBERS = 4
-"""Random numbers that a picture takes."""
+"""Random numbers that an image takes."""
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What is done to a picture at random, beside the noise that is certified.
+    """What is done to an image at random, beside the noise that is certified.
 
     `crop`: it is cut out anywhere, up to that many pixels beyond its edge, where it is black.
     `flip`: it is mirrored half of the time. `zoom`: a part of at least that share of its area is
@@ -41,7 +41,7 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         if self.crop is not None:
-            check_whole("crop", self.crop, least=0)
+            check_integer("crop", self.crop, least=0)
         if self.zoom is not None and not (is_real(self.zoom) and 0 < self.zoom <= 1):
             raise InputError("zoom", self.zoom, "must lie in (0, 1]", "e.g. 0.25")
         if self.zoom is not None and self.crop is not None:
@@ -66,34 +66,34 @@ class Augmentation:
         return asdict(self) | {"size": None if self.size is None else list(self.size)}
 
     def draw(self, n: int, generator: torch.Generator) -> Tensor:
-        """The random numbers for n pictures: [n, NUMBERS] in [0, 1)."""
+        """The random numbers for n images: [n, NUMBERS] in [0, 1)."""
         return torch.rand(n, NUMBERS, generator=generator, device=generator.device)
 
-    def apply(self, pictures: Tensor, draws: Tensor) -> Tensor:
-        """pictures: [n, c, h, w], draws: [n, NUMBERS] -> [n, c, *size]."""
+    def apply(self, images: Tensor, draws: Tensor) -> Tensor:
+        """images: [n, c, h, w], draws: [n, NUMBERS] -> [n, c, *size]."""
         if self.zoom is not None:
-            return self._zoomed(pictures, draws)
+            return self._zoomed(images, draws)
         if self.crop is None:
-            pictures = self.centre(pictures)
+            images = self.centre(images)
             mirrored = draws[:, 2, None, None, None] < 0.5
-            return torch.where(mirrored, pictures.flip(-1), pictures) if self.flip else pictures
-        height, width = self.size or size_of(pictures)
-        below, right = pictures.shape[-2] - height, pictures.shape[-1] - width
+            return torch.where(mirrored, images.flip(-1), images) if self.flip else images
+        height, width = self.size or size_of(images)
+        below, right = images.shape[-2] - height, images.shape[-1] - width
         top, left = (
             (draws[:, place] * (room + 2 * self.crop + 1)).floor().long()
             for place, room in enumerate((below, right))
         )
-        padded = torch.nn.functional.pad(pictures, (self.crop,) * 4)
+        padded = torch.nn.functional.pad(images, (self.crop,) * 4)
         return self._cut(padded, top, left, draws[:, 2] < 0.5)
 
-    def centre(self, pictures: Tensor) -> Tensor:
-        """The middle of pictures, of the size that comes out: what is certified later."""
-        if self.size is None or self.size == size_of(pictures):
-            return pictures
+    def centre(self, images: Tensor) -> Tensor:
+        """The middle of images, of the size that comes out: what is certified later."""
+        if self.size is None or self.size == size_of(images):
+            return images
         height, width = self.size
-        top = round((pictures.shape[-2] - height) / 2)
-        left = round((pictures.shape[-1] - width) / 2)
-        return pictures[..., top : top + height, left : left + width]
+        top = round((images.shape[-2] - height) / 2)
+        left = round((images.shape[-1] - width) / 2)
+        return images[..., top : top + height, left : left + width]
 
     def _cut(self, padded: Tensor, top: Tensor, left: Tensor, mirrored: Tensor) -> Tensor:
         """From that row and column on; exact, pixels are only moved."""
@@ -105,15 +105,15 @@ class Augmentation:
         if self.flip:
             steps = torch.where(mirrored[:, None], steps.flip(0), steps)
         columns = left[:, None] + steps
-        picture = torch.arange(len(padded), device=device)[:, None, None]
+        image = torch.arange(len(padded), device=device)[:, None, None]
         # The channels come last where two indices have a slice between them.
-        cut = padded[picture, :, rows[:, :, None], columns[:, None, :]]
+        cut = padded[image, :, rows[:, :, None], columns[:, None, :]]
         return cut.permute(0, 3, 1, 2)
 
-    def _zoomed(self, pictures: Tensor, draws: Tensor) -> Tensor:
+    def _zoomed(self, images: Tensor, draws: Tensor) -> Tensor:
         """A part of random area, shape and place, read at the pixels of the new size."""
         assert self.zoom is not None
-        sides = size_of(pictures)
+        sides = size_of(images)
         size = self.size or sides
         share = self.zoom + (1 - self.zoom) * draws[:, 0]
         low, high = (math.log(ratio) for ratio in RATIOS)
@@ -126,17 +126,17 @@ class Augmentation:
         width = (area * ratio).sqrt().clamp(max=sides[1])
         top = draws[:, 2] * (sides[0] - height)
         left = draws[:, 3] * (sides[1] - width)
-        steps_y = (torch.arange(size[0], device=pictures.device) + 0.5) / size[0]
-        steps_x = (torch.arange(size[1], device=pictures.device) + 0.5) / size[1]
+        steps_y = (torch.arange(size[0], device=images.device) + 0.5) / size[0]
+        steps_x = (torch.arange(size[1], device=images.device) + 0.5) / size[1]
         y = top[:, None] + height[:, None] * steps_y
         x = left[:, None] + width[:, None] * steps_x
         if self.flip:
             x = torch.where(mirrored[:, None], x.flip(1), x)
         unit = unit_px(sides)
         x, y = (x - sides[1] / 2) / unit, (y - sides[0] / 2) / unit
-        shape = (len(pictures), *size)
+        shape = (len(images), *size)
         points = torch.stack((x[:, None, :].expand(shape), y[:, :, None].expand(shape)), dim=-1)
-        return read(pictures, points, "border")
+        return read(images, points, "border")
 
 
 def parse_augmentation(text: str, size: Size | None = None) -> Augmentation:
@@ -168,10 +168,10 @@ def parse_augmentation(text: str, size: Size | None = None) -> Augmentation:
 
 
 def fitting_augmentation(data: str, frame: Size, size: Size) -> Augmentation:
-    """What suits a data set: `frame` is the size its pictures come in, `size` what goes on.
+    """What suits a data set: `frame` is the size its images come in, `size` what goes on.
 
     CIFAR-10 is shifted and mirrored. Digits are left alone: a mirrored digit is another sign.
-    ImageNet is zoomed and mirrored. Of other pictures it is not known whether a mirror changes
+    ImageNet is zoomed and mirrored. Of other images it is not known whether a mirror changes
     what they show: they are shifted, or cut out of their frame, by an eighth of a side.
     """
     if data in ("digits", "mnist"):

@@ -36,7 +36,7 @@ def seed_generator(generator: torch.Generator, seed: int, use: Use, number: int)
 
 
 def order_of(count: int, seed: int, epoch: int) -> torch.Tensor:
-    """In which order an epoch sees its pictures: [count] on the CPU, the same on every machine."""
+    """In which order an epoch sees its images: [count] on the CPU, the same on every machine."""
     generator = torch.Generator()
     seed_generator(generator, seed, Use.ORDER, epoch)
     return torch.randperm(count, generator=generator)
@@ -94,32 +94,32 @@ class NoisyBatches:
         self._generator = torch.Generator(processes.device)
 
     def epoch(self, number: int, skip: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of an epoch but for the first `skip`: pictures and labels of own rows.
+        """The batches of an epoch but for the first `skip`: images and labels of own rows.
 
-        There are `copies` deformed copies of all pictures, one after another.
+        There are `copies` deformed copies of all images, one after another.
         """
         order = order_of(len(self.source), self.plan.seed, number)
         used = order[: self.steps_per_epoch * self.batch_size].view(-1, self.batch_size)
         step = number * self.steps_per_epoch + skip
         augmentation = self.plan.augmentation
-        for pictures, labels in self.source.batches(used[skip:, self._rows]):
+        for images, labels in self.source.batches(used[skip:, self._rows]):
             seed_generator(self._generator, self.plan.seed, Use.NOISE, step)
             draws = augmentation.draw(self.batch_size, self._generator)[self._rows]
-            augmented = augmentation.apply(pictures, draws)
+            augmented = augmentation.apply(images, draws)
             copies = self.plan.recipe.copies
             yield self._deformed(augmented, copies, self.batch_size, self._rows), labels
             step += 1
 
     def still(self, held_out: Source) -> Iterator[tuple[Tensor, Tensor]]:
-        """All pictures of another source in order, under the same noise every time."""
+        """All images of another source in order, under the same noise every time."""
         seed_generator(self._generator, self.plan.seed, Use.HELD_OUT, 0)
         rows = torch.split(torch.arange(len(held_out)), self.batch_size)
-        for pictures, labels in held_out.batches(rows):
-            centre = self.plan.augmentation.centre(pictures)
+        for images, labels in held_out.batches(rows):
+            centre = self.plan.augmentation.centre(images)
             yield self._deformed(centre, 1, len(labels), slice(None)), labels
 
-    def _deformed(self, pictures: Tensor, copies: int, drawn: int, rows: slice) -> Tensor:
+    def _deformed(self, images: Tensor, copies: int, drawn: int, rows: slice) -> Tensor:
         params = self.plan.noise.sample(copies * drawn, self.space, self._generator)
         own = params.view(copies, drawn, -1)[:, rows].flatten(0, 1)
         field = self.plan.deformation.field(own, self.size)
-        return warp(pictures.repeat(copies, 1, 1, 1), field, self.plan.padding)
+        return warp(images.repeat(copies, 1, 1, 1), field, self.plan.padding)

@@ -34,7 +34,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 import __main__
-from deformrs.checks import check_whole
+from deformrs.checks import check_integer
 from deformrs.errors import DeformRSError, InputError, ModelError
 from deformrs.models.optional_dependencies import import_extra, quiet
 from deformrs.training.batch_norm import synchronised
@@ -127,8 +127,8 @@ def layout(devices: int, nodes: int, environment: Mapping[str, str] = os.environ
     >>> layout(1, 1, {"TORCHELASTIC_RUN_ID": "a", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"})
     Layout(devices=2, nodes=2, starter='torchrun')
     """
-    check_whole("devices", devices, least=1)
-    check_whole("nodes", nodes, least=1)
+    check_integer("devices", devices, least=1)
+    check_integer("nodes", nodes, least=1)
     asked = Layout(devices, nodes)
     there = _started(environment)
     if there is None:
@@ -350,9 +350,9 @@ class _Call:
     def __init__(self, module: nn.Module) -> None:
         self._module: nn.Module | None = module
 
-    def __call__(self, pictures: Tensor) -> Tensor:
+    def __call__(self, images: Tensor) -> Tensor:
         assert self._module is not None, "called after the processes parted"
-        scores: Tensor = self._module(pictures)
+        scores: Tensor = self._module(images)
         return scores
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Where training takes its pictures from: held on the device, or streamed from the disk."""
+"""Where training takes its images from: held on the device, or streamed from the disk."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from deformrs.checks import check_whole
+from deformrs.checks import check_integer
 from deformrs.data.preparation import Pixels, Preparation
 from deformrs.errors import DeformRSError, InputError
-from deformrs.geometry import check_pictures
+from deformrs.geometry import check_images
 from deformrs.units import Size
 
 _UNKNOWN = 4 * 2**30
@@ -65,11 +65,11 @@ def check_room(what: str, size: int, device: torch.device) -> None:
         )
 
 
-def is_light(pictures: object, most: int) -> bool:
+def is_light(images: object, most: int) -> bool:
     """Can the set be sent to other processes in at most that many bytes?"""
     scale = _Scale(most)
     try:
-        pickle.Pickler(scale, protocol=5, buffer_callback=scale.weigh).dump(pictures)
+        pickle.Pickler(scale, protocol=5, buffer_callback=scale.weigh).dump(images)
     # What cannot be pickled says so in many ways.
     except Exception:
         return False
@@ -106,9 +106,9 @@ class _Scale:
 
 
 class Labelled(Protocol):
-    """Pictures [c, h, w] in [0, 1] with their labels: a `PictureSet`, or a list of pairs.
+    """Images [c, h, w] in [0, 1] with their labels: a `ImageSet`, or a list of pairs.
 
-    A set with `labels` tells them without its pictures being read; one with a method
+    A set with `labels` tells them without its images being read; one with a method
     `source(index)` gives them names in messages.
     """
 
@@ -117,38 +117,38 @@ class Labelled(Protocol):
     def __getitem__(self, index: int, /) -> tuple[Tensor | Pixels, int]: ...
 
 
-def name_of(pictures: Labelled, index: int) -> str:
-    """What a picture is called in messages.
+def name_of(images: Labelled, index: int) -> str:
+    """What an image is called in messages.
 
     >>> name_of([], 3)
-    'picture 3'
+    'image 3'
     """
-    source = getattr(pictures, "source", None)
-    return (str(source(index)) if callable(source) else "") or f"picture {index}"
+    source = getattr(images, "source", None)
+    return (str(source(index)) if callable(source) else "") or f"image {index}"
 
 
-def read_picture(pictures: Labelled, index: int) -> tuple[Pixels, object]:
-    """One picture in float32 and its label, neither of them checked further.
+def read_image(images: Labelled, index: int) -> tuple[Pixels, object]:
+    """One image in float32 and its label, neither of them checked further.
 
     Whatever goes wrong in reading it becomes an error that names it.
     """
     try:
-        pixels, label = pictures[index]
+        pixels, label = images[index]
     except DeformRSError:
-        raise  # a set of this package has named the picture
+        raise  # a set of this package has named the image
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(
-            name_of(pictures, index),
+            name_of(images, index),
             f"not readable ({reason})",
-            "must be a picture with its label",
-            "mend it, or leave it out",
+            "must be an image with its label",
+            "fix it, or leave it out",
         ) from error
     array = _array(pixels)
     if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
         kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
         raise InputError(
-            name_of(pictures, index),
+            name_of(images, index),
             f"of type {kind}",
             "must be floating point in [0, 1], [c, h, w]",
             "divide bytes by 255",
@@ -156,25 +156,25 @@ def read_picture(pictures: Labelled, index: int) -> tuple[Pixels, object]:
     return array.astype(np.float32, copy=False), label
 
 
-def checked_labels(pictures: Labelled, num_classes: int | None) -> NDArray[np.int64]:
-    """The labels of all pictures: classes of the network, and more than one of them.
+def checked_labels(images: Labelled, num_classes: int | None) -> NDArray[np.int64]:
+    """The labels of all images: classes of the network, and more than one of them.
 
     A set without `labels` is read from end to end.
     """
     if num_classes is not None:
-        check_whole("the number of classes", num_classes, least=1)
-    total = len(pictures)
+        check_integer("the number of classes", num_classes, least=1)
+    total = len(images)
     if not total:
-        raise no_pictures()
-    given = getattr(pictures, "labels", None)
+        raise no_images()
+    given = getattr(images, "labels", None)
     if given is None:
-        given = [read_picture(pictures, index)[1] for index in range(total)]
+        given = [read_image(images, index)[1] for index in range(total)]
     if len(given) != total:
         raise InputError(
             "the number of labels",
             len(given),
-            f"must be that of the pictures, {total}",
-            "give one label a picture",
+            f"must be that of the images, {total}",
+            "give one label an image",
         )
     labels = np.empty(total, np.int64)
     for index, label in enumerate(given):
@@ -182,9 +182,9 @@ def checked_labels(pictures: Labelled, num_classes: int | None) -> NDArray[np.in
         if number is None or number < 0 or (num_classes is not None and number >= num_classes):
             last = "" if num_classes is None else f" to {num_classes - 1}"
             raise InputError(
-                f"the label of {name_of(pictures, index)}",
+                f"the label of {name_of(images, index)}",
                 "missing" if label is None else repr(label),
-                f"must be a class of the network, a whole number from 0{last}",
+                f"must be a class of the network, an integer from 0{last}",
                 "correct the labels, or give the network more classes",
             )
         labels[index] = number
@@ -193,14 +193,14 @@ def checked_labels(pictures: Labelled, num_classes: int | None) -> NDArray[np.in
             "the data",
             f"of one class, {labels[0]}",
             "must show at least two, or there is nothing to tell apart",
-            "add pictures of another class",
+            "add images of another class",
         )
     return labels
 
 
-def no_pictures() -> InputError:
+def no_images() -> InputError:
     """The error where there is nothing to train on."""
-    return InputError("the data", "without pictures", "must have at least one", "add some")
+    return InputError("the data", "without images", "must have at least one", "add some")
 
 
 def _array(pixels: object) -> object:
@@ -226,54 +226,54 @@ _WHITE = np.float32(255)
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """Reads pictures by their place among the chosen ones: place 0 is that of `indices[0]`.
+    """Reads images by their place among the chosen ones: place 0 is that of `indices[0]`.
 
     All must have one shape. What cannot be used raises and is named. It can be sent to another
-    process if the set of pictures can.
+    process if the set of images can.
     """
 
-    pictures: Labelled
+    images: Labelled
     indices: NDArray[np.int64]
     labels: NDArray[np.int64]
     shape: tuple[int, int, int]
 
     @classmethod
-    def of(cls, pictures: Labelled, indices: Indices, num_classes: int | None) -> Self:
-        """Check all labels of the set, and look at the first of the chosen pictures."""
+    def of(cls, images: Labelled, indices: Indices, num_classes: int | None) -> Self:
+        """Check all labels of the set, and look at the first of the chosen images."""
         chosen = np.asarray(indices)
         if chosen.ndim != 1 or not len(chosen):
-            raise no_pictures()
-        if chosen.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= len(pictures):
+            raise no_images()
+        if chosen.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= len(images):
             raise InputError(
-                "the choice of pictures",
+                "the choice of images",
                 f"from {chosen.min()} to {chosen.max()}",
-                f"must be of whole numbers from 0 to {len(pictures) - 1}",
-                "choose pictures that are there",
+                f"must be of integers from 0 to {len(images) - 1}",
+                "choose images that are there",
             )
-        labels, first = checked_labels(pictures, num_classes), int(chosen[0])
-        pixels, _ = read_picture(pictures, first)
-        check_pictures(name_of(pictures, first), torch.tensor(pixels), rank=3)
+        labels, first = checked_labels(images, num_classes), int(chosen[0])
+        pixels, _ = read_image(images, first)
+        check_images(name_of(images, first), torch.tensor(pixels), rank=3)
         channels, height, width = pixels.shape
-        return cls(pictures, chosen.astype(np.int64), labels[chosen], (channels, height, width))
+        return cls(images, chosen.astype(np.int64), labels[chosen], (channels, height, width))
 
     def __len__(self) -> int:
         return len(self.indices)
 
     @property
     def size(self) -> Size:
-        """Height and width of every picture."""
+        """Height and width of every image."""
         return self.shape[1:]
 
-    def picture(self, place: int) -> Bytes | Pixels:
-        """One picture: as bytes where that loses no bit, else as it is."""
+    def image(self, place: int) -> Bytes | Pixels:
+        """One image: as bytes where that loses no bit, else as it is."""
         index = int(self.indices[place])
-        pixels, label = read_picture(self.pictures, index)
+        pixels, label = read_image(self.images, index)
         if pixels.shape != self.shape:
-            first = name_of(self.pictures, int(self.indices[0]))
-            raise _other_shape(name_of(self.pictures, index), pixels.shape, first, self.shape)
+            first = name_of(self.images, int(self.indices[0]))
+            raise _other_shape(name_of(self.images, index), pixels.shape, first, self.shape)
         if label != self.labels[place]:
             raise InputError(
-                f"the label of {name_of(self.pictures, index)}",
+                f"the label of {name_of(self.images, index)}",
                 repr(label),
                 f"must be {self.labels[place]} as in the labels of the set",
                 "correct the set",
@@ -281,17 +281,17 @@ class Reading:
         levels = as_bytes(pixels)
         if levels is not None:
             return levels
-        check_pictures(name_of(self.pictures, index), torch.tensor(pixels), rank=3)
+        check_images(name_of(self.images, index), torch.tensor(pixels), rank=3)
         return pixels
 
     def batch(self, places: Sequence[int]) -> Tensor:
-        """Pictures [b, c, h, w] on the CPU: bytes where all of them are, else float32."""
-        pictures = [self.picture(place) for place in places]
-        if not pictures:
+        """Images [b, c, h, w] on the CPU: bytes where all of them are, else float32."""
+        images = [self.image(place) for place in places]
+        if not images:
             return torch.empty((0, *self.shape), dtype=torch.uint8)
-        if any(picture.dtype != np.uint8 for picture in pictures):
-            return torch.stack([as_floats(torch.tensor(picture)) for picture in pictures])
-        return torch.from_numpy(np.stack(pictures))
+        if any(image.dtype != np.uint8 for image in images):
+            return torch.stack([as_floats(torch.tensor(image)) for image in images])
+        return torch.from_numpy(np.stack(images))
 
 
 def as_bytes(pixels: Pixels) -> Bytes | None:
@@ -303,25 +303,25 @@ def as_bytes(pixels: Pixels) -> Bytes | None:
     with np.errstate(invalid="ignore", over="ignore"):
         levels = np.rint(pixels * _WHITE).astype(np.uint8)
     again = levels.astype(np.float32) / _WHITE
-    # Compared as whole numbers: -0.0 equals 0.0 but has other bits.
+    # Compared as integers: -0.0 equals 0.0 but has other bits.
     return levels if np.array_equal(again.view(np.int32), pixels.view(np.int32)) else None
 
 
-def as_floats(pictures: Tensor) -> Tensor:
-    """Pictures of bytes or of floats as float32, on the device where they lie.
+def as_floats(images: Tensor) -> Tensor:
+    """Images of bytes or of floats as float32, on the device where they lie.
 
     Guarantee: bytes become bit for bit the pixels that `as_bytes` made them of, on every device.
     """
-    if pictures.dtype != torch.uint8:
-        return pictures
+    if images.dtype != torch.uint8:
+        return images
     # By a plain number a GPU would not divide: it multiplies by the reciprocal, which may err in
     # the last bit.
-    white = torch.full((), float(_WHITE), device=pictures.device)
-    return pictures.to(torch.float32).div_(white)
+    white = torch.full((), float(_WHITE), device=images.device)
+    return images.to(torch.float32).div_(white)
 
 
 def checked_rows(order: Tensor | Sequence[Tensor], total: int) -> list[Tensor]:
-    """The rows of an order, which are whole numbers below `total`."""
+    """The rows of an order, which are integers below `total`."""
     rows = list(order)
     plain = all(row.ndim == 1 and row.dtype == torch.int64 for row in rows)
     places = torch.cat(rows) if plain and rows else torch.zeros(0)
@@ -329,7 +329,7 @@ def checked_rows(order: Tensor | Sequence[Tensor], total: int) -> list[Tensor]:
         raise InputError(
             "the order",
             f"of {len(rows)} rows such as {rows[0].tolist()!r:.60}",
-            f"must be rows of whole numbers from 0 to {total - 1}",
+            f"must be rows of integers from 0 to {total - 1}",
             "e.g. torch.randperm(len(source)).view(-1, batch_size)",
         )
     return rows
@@ -353,7 +353,7 @@ def _other_shape(
             name,
             f"of shape {shape}",
             f"must be {list(expected)} like the first, {first}",
-            "mend it",
+            "fix it",
         )
     if shape[0] != expected[0]:
         return InputError(
@@ -374,13 +374,13 @@ Row = list[int]
 
 
 class Workers:
-    """Reads batches of pictures in `count` processes, which live until `close`; 0: in this one.
+    """Reads batches of images in `count` processes, which live until `close`; 0: in this one.
 
     They begin with the first batch that is asked for. Leaving the batches early closes.
     """
 
     def __init__(self, reading: Reading, count: int, pinned: bool) -> None:
-        check_whole("workers", count, least=0)
+        check_integer("workers", count, least=0)
         self.count = count
         self._reading, self._pinned = reading, pinned
         self._rows = _Rows()
@@ -388,9 +388,9 @@ class Workers:
         self._reads = False
 
     def batches(self, rows: Sequence[Row]) -> Generator[Tensor, None, None]:
-        """For each row the pictures at those places, on the CPU, in that order.
+        """For each row the images at those places, on the CPU, in that order.
 
-        A picture that cannot be used raises here, whichever process found it.
+        An image that cannot be used raises here, whichever process found it.
         """
         if not self.count:
             for row in rows:
@@ -399,7 +399,7 @@ class Workers:
             return
         if self._reads:
             raise InputError(
-                "the stream of pictures",
+                "the stream of images",
                 "being read already",
                 "must be read to its end or left before it is read again",
                 "close the first iterator",
@@ -532,7 +532,7 @@ def _started(
 def _not_sent(error: Exception) -> InputError:
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
     return InputError(
-        "the set of pictures",
+        "the set of images",
         f"not to be sent to other processes ({reason})",
         "must be of a class that can be pickled to be read there",
         "choose --workers 0",
@@ -541,7 +541,7 @@ def _not_sent(error: Exception) -> InputError:
 
 def _gone(error: RuntimeError) -> InputError:
     return InputError(
-        "a process that reads pictures",
+        "a process that reads images",
         "gone (" + " ".join(str(error).split())[:200] + ")",
         "must live as long as training",
         "see that memory and shared memory suffice, and that a script begins its work under"
@@ -554,12 +554,12 @@ _AT_ONCE = 2**20
 
 
 class Held:
-    """The chosen pictures in one tensor on the device: bytes where no bit is lost, else float32.
+    """The chosen images in one tensor on the device: bytes where no bit is lost, else float32.
 
     All are read, by `workers` processes or by this one, and checked when it is made; `looked` is
-    told how many were. One picture that is not of bytes makes all of them float32.
+    told how many were. One image that is not of bytes makes all of them float32.
 
-    Guarantee: every picture comes bit for bit as the set gives it, in the order that is asked for.
+    Guarantee: every image comes bit for bit as the set gives it, in the order that is asked for.
     """
 
     def __init__(
@@ -571,7 +571,7 @@ class Held:
         looked: Callable[[int], None] | None = None,
     ) -> None:
         self.device, self.size, self.channels = device, reading.size, reading.shape[0]
-        self._pictures = _gathered(reading, device, workers, looked)
+        self._images = _gathered(reading, device, workers, looked)
         self._labels = torch.from_numpy(reading.labels).to(device)
 
     def __len__(self) -> int:
@@ -579,17 +579,17 @@ class Held:
 
     @property
     def words(self) -> str:
-        """How many pictures are held, where, and in how much memory."""
-        return f"{len(self):,} pictures held on {self.device} ({size_words(self._pictures.nbytes)})"
+        """How many images are held, where, and in how much memory."""
+        return f"{len(self):,} images held on {self.device} ({size_words(self._images.nbytes)})"
 
     def batches(self, order: Tensor | Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each row of `order` [steps, b] pictures [b, c, h, w] in float32 and labels [b].
+        """For each row of `order` [steps, b] images [b, c, h, w] in float32 and labels [b].
 
         The host never waits for the device. Rows may also be a list, of any lengths.
         """
         for row in rows_on(self.device, checked_rows(order, len(self))):
-            pictures = self._pictures.index_select(0, row)
-            yield as_floats(pictures), self._labels.index_select(0, row)
+            images = self._images.index_select(0, row)
+            yield as_floats(images), self._labels.index_select(0, row)
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -598,7 +598,7 @@ class Held:
 def _gathered(
     reading: Reading, device: torch.device, workers: int, looked: Callable[[int], None] | None
 ) -> Tensor:
-    """All pictures: [n, c, h, w]."""
+    """All images: [n, c, h, w]."""
     shape = (len(reading), *reading.shape)
     held = _room(shape, torch.uint8, device)
     some = max(1, _AT_ONCE // prod(reading.shape))
@@ -623,18 +623,18 @@ def _gathered(
 
 
 def _room(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    check_room(f"the {shape[0]:,} pictures", prod(shape) * dtype.itemsize, device)
+    check_room(f"the {shape[0]:,} images", prod(shape) * dtype.itemsize, device)
     return torch.empty(shape, dtype=dtype, device=device)
 
 
 class Streamed:
-    """The chosen pictures, read anew for every batch by `workers` processes; 0: by this one.
+    """The chosen images, read anew for every batch by `workers` processes; 0: by this one.
 
-    Labels and the first picture are checked when it is made, the other pictures as they come.
+    Labels and the first image are checked when it is made, the other images as they come.
     Processes begin with the first batch and stay for later epochs, until `close`; they end too
     when batches are left before their end. Bytes travel where that loses no bit.
 
-    Guarantee: every picture comes bit for bit as the set gives it, in the order that is asked for,
+    Guarantee: every image comes bit for bit as the set gives it, in the order that is asked for,
     however many processes read.
     """
 
@@ -654,13 +654,13 @@ class Streamed:
 
     @property
     def words(self) -> str:
-        """How many pictures are streamed, and by whom."""
+        """How many images are streamed, and by whom."""
         count = self._workers.count
         by = f"{count} worker{'s' if count > 1 else ''}" if count else "the main process"
-        return f"{len(self):,} pictures streamed by {by}"
+        return f"{len(self):,} images streamed by {by}"
 
     def batches(self, order: Tensor | Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each row of `order` [steps, b] pictures [b, c, h, w] in float32 and labels [b].
+        """For each row of `order` [steps, b] images [b, c, h, w] in float32 and labels [b].
 
         Rows may also be a list, of any lengths.
         """
@@ -668,8 +668,8 @@ class Streamed:
         there = rows_on(self.device, rows)
         with closing(self._workers.batches([row.tolist() for row in rows])) as batches:
             for row, batch in zip(there, batches, strict=True):
-                pictures = batch.to(self.device, non_blocking=True)
-                yield as_floats(pictures), self._labels.index_select(0, row)
+                images = batch.to(self.device, non_blocking=True)
+                yield as_floats(images), self._labels.index_select(0, row)
 
     def close(self) -> None:
         """End the processes; more batches would begin them anew."""
@@ -679,14 +679,14 @@ class Streamed:
 Hold = Literal["auto", "yes", "no"]
 
 _SHARE = 4
-"""Pictures may take this part of the free memory: the network needs the rest."""
+"""Images may take this part of the free memory: the network needs the rest."""
 _LOOKED_AT = 8
 _PATIENCE_SECONDS = 10.0
 _MOST_WORKERS = 32
 
 
 class Source(Protocol):
-    """What the training loop reads: labelled pictures of one size, by their place 0, 1, 2, ..."""
+    """What the training loop reads: labelled images of one size, by their place 0, 1, 2, ..."""
 
     size: Size
     channels: int
@@ -695,10 +695,10 @@ class Source(Protocol):
 
     @property
     def words(self) -> str:
-        """How the pictures are kept, for people."""
+        """How the images are kept, for people."""
 
     def batches(self, order: Tensor | Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each row of `order`, [steps, b] int64 on the CPU or a list of rows: pictures
+        """For each row of `order`, [steps, b] int64 on the CPU or a list of rows: images
         [b, c, h, w] in float32, in [0, 1], and labels [b] in int64, both on the device."""
 
     def close(self) -> None:
@@ -706,7 +706,7 @@ class Source(Protocol):
 
 
 def source_for(
-    pictures: Labelled,
+    images: Labelled,
     indices: Indices,
     device: torch.device,
     *,
@@ -715,18 +715,18 @@ def source_for(
     workers: int | None = None,
     looked: Callable[[int], None] | None = None,
 ) -> Source:
-    """The chosen pictures of a set, held or streamed; the pixels are the same bit for bit.
+    """The chosen images of a set, held or streamed; the pixels are the same bit for bit.
 
     With "auto" they are held where they take at most a quarter of the memory that is free on the
-    device, counted in bytes if the first eight pictures are exact as such, else in float32.
+    device, counted in bytes if the first eight images are exact as such, else in float32.
     Holding reads each file once, streaming once an epoch.
 
     `workers` is how many processes read. None: as many as there are processors, at most 32; none
     for a set that cannot be sent there, or that carries so much in memory that its copies would
-    take a quarter of what is free. Pictures to be held that this process reads within ten seconds
+    take a quarter of what is free. Images to be held that this process reads within ten seconds
     are read by it alone. `looked` is told how many were read while they are gathered.
 
-    Raises for labels outside `num_classes` or of one class only, for pictures of different sizes,
+    Raises for labels outside `num_classes` or of one class only, for images of different sizes,
     and for one that cannot be read, which a stream finds only when it comes to it.
     """
     if hold not in get_args(Hold):
@@ -738,18 +738,18 @@ def source_for(
             f"did you mean {near[0]!r}?" if near else "choose one",
         )
     if workers is not None:
-        check_whole("workers", workers, least=0)
-    reading = Reading.of(pictures, indices, num_classes)
+        check_integer("workers", workers, least=0)
+    reading = Reading.of(images, indices, num_classes)
     needed = _look(reading)
     if hold == "yes" or (hold == "auto" and needed.size <= free_bytes(device) // _SHARE):
         slow = needed.seconds > _PATIENCE_SECONDS
-        count = _workers(pictures, workers) if slow else 0
+        count = _workers(images, workers) if slow else 0
         return Held(reading, device, workers=count, looked=looked)
-    return Streamed(reading, device, workers=_workers(pictures, workers))
+    return Streamed(reading, device, workers=_workers(images, workers))
 
 
 def framed(preparation: Preparation) -> Preparation:
-    """What pictures are cut to before training cuts them at random: a square of the resized side.
+    """What images are cut to before training cuts them at random: a square of the resized side.
 
     Where there is no such margin, or only one of `resize` and `crop`, nothing changes.
 
@@ -764,7 +764,7 @@ def framed(preparation: Preparation) -> Preparation:
 
 @dataclasses.dataclass(frozen=True)
 class _Estimate:
-    """What all pictures take, judged by the first few."""
+    """What all images take, judged by the first few."""
 
     size: int
     seconds: float
@@ -778,9 +778,9 @@ def _look(reading: Reading) -> _Estimate:
     return _Estimate(some.nbytes * len(reading) // count, seconds * len(reading) / count)
 
 
-def _workers(pictures: Labelled, wanted: int | None) -> int:
+def _workers(images: Labelled, wanted: int | None) -> int:
     if wanted is not None:
         return wanted
     cores = min(_MOST_WORKERS, usable_cores())
     most = free_bytes(torch.device("cpu")) // _SHARE // cores
-    return cores if is_light(pictures, most) else 0
+    return cores if is_light(images, most) else 0

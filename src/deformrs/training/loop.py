@@ -73,9 +73,9 @@ def in_precision(forward: Forward, device: torch.device, precision: TrainingPrec
     if precision == "float32":
         return forward
 
-    def call(pictures: Tensor) -> Tensor:
+    def call(images: Tensor) -> Tensor:
         with torch.autocast(device.type, dtype=torch.bfloat16):
-            return forward(pictures)
+            return forward(images)
 
     return call
 
@@ -83,9 +83,9 @@ def in_precision(forward: Forward, device: torch.device, precision: TrainingPrec
 def _marked(forward: Forward) -> Forward:
     """Tell CUDA graphs where a step begins: what the last one returned may be overwritten then."""
 
-    def call(pictures: Tensor) -> Tensor:
+    def call(images: Tensor) -> Tensor:
         torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        return forward(pictures)
+        return forward(images)
 
     return call
 
@@ -114,7 +114,7 @@ def fit(
     """Train `model`, which lies on the device of `processes`, and leave it in evaluation mode.
 
     The best epoch is that of the highest accuracy under noise, on `held_out` if there are such
-    pictures, else on those it was trained with. A checkpoint that is there is taken up. `stop` is
+    images, else on those it was trained with. A checkpoint that is there is taken up. `stop` is
     asked after every step: where it says yes a checkpoint is written, and KeyboardInterrupt raised.
 
     Guarantee: on one CPU the weights are the same however often training was stopped on the way.
@@ -178,8 +178,8 @@ class _Training:
         while self.step < self.steps:
             epoch, done = divmod(self.step, self.steps_per_epoch)
             began = ready = time.monotonic()
-            for place, (pictures, labels) in enumerate(self.batches.epoch(epoch, done)):
-                self._step(forward, optimizer, pictures, labels)
+            for place, (images, labels) in enumerate(self.batches.epoch(epoch, done)):
+                self._step(forward, optimizer, images, labels)
                 if place == 0:
                     ready = self._warm()
                 ended = self.step % self.steps_per_epoch == 0
@@ -226,14 +226,14 @@ class _Training:
         self,
         forward: Forward,
         optimizer: torch.optim.Optimizer,
-        pictures: Tensor,
+        images: Tensor,
         labels: Tensor,
     ) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.plan.recipe, self.step, self.steps_per_epoch)
         number = self.step * self.processes.count + self.processes.rank
         with network_randomness(self.plan.seed, number, self.processes.device):
-            scores = scores_of(forward, pictures)
+            scores = scores_of(forward, images)
         loss = self.objective(scores, labels)
         optimizer.zero_grad(set_to_none=True)
         self.processes.backward(loss)
@@ -289,8 +289,8 @@ class _Training:
         self.model.eval()
         forward = in_precision(self.model, self.processes.device, self.precision)
         hits = torch.zeros((), dtype=torch.int64, device=self.processes.device)
-        for pictures, labels in self.batches.still(held_out):
-            hits += (forward(pictures).argmax(dim=1) == labels).sum()
+        for images, labels in self.batches.still(held_out):
+            hits += (forward(images).argmax(dim=1) == labels).sum()
         self.model.train()
         return int(hits) / len(held_out)
 

@@ -18,7 +18,7 @@ from typing import Literal, get_args
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
-from deformrs.checks import check_seed, check_whole, is_real
+from deformrs.checks import check_integer, check_seed, is_real
 from deformrs.config import Config
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError
@@ -30,7 +30,7 @@ from deformrs.training.checkpoints import Best
 
 @dataclass(frozen=True)
 class Objective:
-    """Cross-entropy over `copies` deformed copies of each picture, and what raises large radii.
+    """Cross-entropy over `copies` deformed copies of each image, and what raises large radii.
 
     With ℓ₁ … ℓ_m the losses of the copies, p₁ … p_m the answers to them and p̄ their mean:
 
@@ -41,7 +41,7 @@ class Objective:
     `consistency` adds consistency · mean KL(p̄ ‖ p_i) + entropy · H(p̄): the answer should not
     depend on the noise, and be sure (Jeong and Shin, 2020). It costs accuracy at small radii.
 
-    More copies show a picture under more noise in each step, and cost as much more time.
+    More copies show an image under more noise in each step, and cost as much more time.
     """
 
     copies: int = 1
@@ -51,7 +51,7 @@ class Objective:
     label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
-        check_whole("copies", self.copies, least=1)
+        check_integer("copies", self.copies, least=1)
         for name in ("tilt", "consistency", "entropy"):
             value = getattr(self, name)
             if not is_real(value) or value < 0:
@@ -130,8 +130,8 @@ class Recipe:
     compile: bool = False
 
     def __post_init__(self) -> None:
-        check_whole("epochs", self.epochs, least=1)
-        check_whole("batch_size", self.batch_size, least=1)
+        check_integer("epochs", self.epochs, least=1)
+        check_integer("batch_size", self.batch_size, least=1)
         _check_number("learning_rate", self.learning_rate, above=0.0)
         _check_number("momentum", self.momentum, least=0.0, below=1.0)
         _check_number("weight_decay", self.weight_decay, least=0.0)
@@ -148,7 +148,7 @@ class Recipe:
             raise InputError("steps", self.steps, "must be a list of epochs", "e.g. [30, 60]")
         object.__setattr__(self, "steps", tuple(self.steps))
         for epoch in self.steps:
-            check_whole("an epoch of steps", epoch, least=1)
+            check_integer("an epoch of steps", epoch, least=1)
         if list(self.steps) != sorted(set(self.steps)):
             raise InputError("steps", list(self.steps), "must rise", "e.g. [30, 60]")
         _ = self.objective  # which checks its own numbers
@@ -182,7 +182,7 @@ class Recipe:
         """
         steps = self.steps
         if epochs is not None:
-            check_whole("epochs", epochs, least=1)
+            check_integer("epochs", epochs, least=1)
             steps = tuple(sorted({max(1, round(s * epochs / self.epochs)) for s in self.steps}))
         if copies is None and (tilt or consistency):
             copies = max(2, self.copies)
@@ -201,7 +201,7 @@ class Recipe:
         given = {key: value for key, value in asked.items() if value is not None}
         return dataclasses.replace(self, steps=steps, **given)  # type: ignore[arg-type]
 
-    def fitted(self, pictures: int) -> Recipe:
+    def fitted(self, images: int) -> Recipe:
         """For a small data set: batches small enough for sixteen steps an epoch, but not below 32.
 
         The learning rate falls with the root of the batch size.
@@ -211,7 +211,7 @@ class Recipe:
         (128, 0.2)
         """
         size = self.batch_size
-        while size > SMALLEST_BATCH and pictures < STEPS_AN_EPOCH * size:
+        while size > SMALLEST_BATCH and images < STEPS_AN_EPOCH * size:
             size = max(SMALLEST_BATCH, size // 2)
         rate = self.learning_rate * math.sqrt(size / self.batch_size)
         return dataclasses.replace(self, batch_size=size, learning_rate=rate)
@@ -246,7 +246,7 @@ def _parsed(name: str, text: str, pretrained: bool) -> Recipe:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(
-            f"the recipe {name}", f"no TOML ({error})", "must be lines key = value", "mend it"
+            f"the recipe {name}", f"no TOML ({error})", "must be lines key = value", "fix it"
         ) from None
     other = values.pop(PRETRAINED, {})
     known = [field.name for field in dataclasses.fields(Recipe)]
@@ -305,7 +305,7 @@ def _check_word(name: str, value: object, words: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that the weights follow from, beside the network, the pictures and the machine."""
+    """All that the weights follow from, beside the network, the images and the machine."""
 
     deformation: Deformation
     noise: NoiseLaw

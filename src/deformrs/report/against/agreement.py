@@ -1,4 +1,4 @@
-"""The same classifier certified twice: on all pictures, and on some of them in another way."""
+"""The same classifier certified twice: on all images, and on some of them in another way."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from deformrs.report.layout import Cell, Table
 
 @dataclass(frozen=True)
 class Agreement:
-    """A run beside a fuller one of the same classifier, on the pictures that both have.
+    """A run beside a fuller one of the same classifier, on the images that both have.
 
-    A question is one picture at one of the published radii at which anything is certified.
+    A question is one image at one of the published radii at which anything is certified.
     """
 
     few: Reading
     full: Reading
-    pictures: int
+    images: int
     questions: int
     in_few: int
     in_full: int
@@ -27,7 +27,7 @@ class Agreement:
 
 
 def agreements(board: Board) -> list[Agreement]:
-    """One for each run over fewer pictures that has a fuller twin, the fullest and first."""
+    """One for each run over fewer images that has a fuller twin, the fullest and first."""
     found = []
     for few in board.readings:
         twins = [
@@ -40,7 +40,7 @@ def agreements(board: Board) -> list[Agreement]:
         ]
         if twins:
             found.append(_agreement(few, max(twins, key=lambda twin: twin.total)))
-    return [agreement for agreement in found if agreement.pictures]
+    return [agreement for agreement in found if agreement.images]
 
 
 def agreement_table(board: Board) -> Table | None:
@@ -57,9 +57,9 @@ def agreement_table(board: Board) -> Table | None:
         ),
         rows=tuple(_row(board, agreement) for agreement in found),
         notes=(
-            "A question is one picture at one of the paper's radii, up to the largest at which "
-            "either run certifies any picture. Both runs are of the same model, deformation, noise "
-            "and alpha, and only pictures that both have are counted. Where they have the same "
+            "A question is one image at one of the paper's radii, up to the largest at which "
+            "either run certifies any image. Both runs are of the same model, deformation, noise "
+            "and alpha, and only images that both have are counted. Where they have the same "
             "seed, the samples of the one that stops early are the first of the other's.",
         ),
     )
@@ -71,7 +71,7 @@ def _agreement(few: Reading, full: Reading) -> Agreement:
     return Agreement(
         few=few,
         full=full,
-        pictures=len(both),
+        images=len(both),
         questions=len(both) * max((max(pair) for pair in pairs), default=0),
         in_few=sum(here for here, _ in pairs),
         in_full=sum(there for _, there in pairs),
@@ -83,7 +83,7 @@ def _agreement(few: Reading, full: Reading) -> Agreement:
 def _row(board: Board, agreement: Agreement) -> tuple[Cell, ...]:
     few, full = agreement.few, agreement.full
     counts = (
-        *(agreement.pictures, agreement.questions, agreement.in_few, agreement.in_full),
+        *(agreement.images, agreement.questions, agreement.in_few, agreement.in_full),
         *(agreement.only_few, agreement.only_full),
     )
     names = (Cell(board.name(run), _way(run)) for run in (few, full))

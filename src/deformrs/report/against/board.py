@@ -122,7 +122,7 @@ class Board:
         )
         if reading.family is None and reading.compositions.keys().isdisjoint(published):
             return reading.unpublished
-        return f"{reading.total:,} pictures, fewer than other runs of its kind"
+        return f"{reading.total:,} images, fewer than other runs of its kind"
 
     @property
     def missing(self) -> list[tuple[str, str]]:

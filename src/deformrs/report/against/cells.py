@@ -62,14 +62,14 @@ class Compared:
 
 def counted(readings: Iterable[Reading]) -> tuple[Reading, ...]:
     """The runs that cells are chosen from: at the paper's alpha or a stricter one, and over as many
-    pictures as any of them, or it were easy to be the best."""
+    images as any of them, or it were easy to be the best."""
     every = tuple(reading for reading in readings if reading.alpha <= ALPHA)
     most = max((reading.total for reading in every), default=0)
     return tuple(reading for reading in every if reading.total == most)
 
 
 def best_at(readings: Sequence[Reading], radius: Fraction) -> tuple[Reading, int]:
-    """The run that certifies most pictures at a published radius, and how many."""
+    """The run that certifies most images at a published radius, and how many."""
     best = max(readings, key=lambda reading: Fraction(reading.certified[radius], reading.total))
     return best, best.certified[radius]
 

@@ -22,7 +22,7 @@ _SHIFT = "shift<=0.3162277661"
 class Composition:
     """A published set of transformations. `published` is what published.csv calls it.
 
-    `orders` are texts of regions that have the same maps, each for compositions that the picture
+    `orders` are texts of regions that have the same maps, each for compositions that the image
     undergoes in its order; the first stands for all.
     """
 
@@ -36,7 +36,7 @@ class Composition:
         return self.orders[0]
 
     def asked(self, results: Sequence[Result]) -> Covered:
-        """Guarantee: counts only right pictures whose certificate covers the whole composition.
+        """Guarantee: counts only right images whose certificate covers the whole composition.
 
         There is no count where the run's deformation cannot be asked, and a reason instead.
         """
@@ -58,7 +58,7 @@ class Composition:
 
 
 COMPOSITIONS = (
-    # The paper's map is R(theta) times the shear: the picture is turned first. The other order
+    # The paper's map is R(theta) times the shear: the image is turned first. The other order
     # has other maps.
     Composition(
         "rotation+shear",

@@ -27,10 +27,10 @@ class Facts:
     begun: str
     """The run whose weights training began with; empty where it began otherwise."""
     training_seconds: float | None
-    pictures: int | None
+    images: int | None
     """How many the data set has."""
     n: int
-    """The most samples a picture could get."""
+    """The most samples an image could get."""
     samples: int
     """All that were drawn, in both stages."""
     until: str
@@ -40,7 +40,7 @@ class Facts:
     device: str
     precision: str
     seconds: float | None
-    """The time of the pictures whose time is known, and how many these are."""
+    """The time of the images whose time is known, and how many these are."""
     timed: int
 
 
@@ -51,12 +51,12 @@ def facts_of(run: StoredRun) -> Facts:
     begun = _begun(run.folder)
     times = read_times(run.folder)
     known = [times[result.index] for result in run.results if result.index in times]
-    n, pictures = config.get("n"), lookup(config, "data", "pictures")
+    n, images = config.get("n"), lookup(config, "data", "pictures")
     return Facts(
         epochs=epochs,
         begun=begun,
         training_seconds=training,
-        pictures=pictures if isinstance(pictures, int) else None,
+        images=images if isinstance(images, int) else None,
         n=n if isinstance(n, int) else max(count.n for count in counts),
         samples=sum(count.n0 + count.n for count in counts),
         until=stopping_words(config),

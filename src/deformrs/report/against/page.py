@@ -25,18 +25,18 @@ _KINDS: dict[Kind, tuple[str, str]] = {
     "composition": ("composition", "compositions"),
 }
 _INTRODUCTION = (
-    "Certified accuracy of our runs beside the paper's tables: the share of test pictures whose "
+    "Certified accuracy of our runs beside the paper's tables: the share of test images whose "
     "answer is right and provably stays so under every deformation of at most that size.",
     "Ours is at each radius the best of the runs of that family over the largest number of "
-    f"pictures, at an alpha of at most the paper's {ALPHA}; the paper's is the best of its noise "
-    "scales. Both are thus chosen with the test pictures, as the literature does. Numbers of the "
+    f"images, at an alpha of at most the paper's {ALPHA}; the paper's is the best of its noise "
+    "scales. Both are thus chosen with the test images, as the literature does. Numbers of the "
     "paper that cannot be right are passed over where it has another.",
     "Every figure of ours is computed from the counts stored with the runs and rounded down, a "
     "difference (in percentage points, or in the unit of the radius) likewise. "
     "`deformrs report RUNS --paper` writes this page, `summary.csv` and the figures anew.",
 )
 _AVERAGES = (
-    "ACR is the average certified radius over all pictures, 0 where the answer is wrong or abstains"
+    "ACR is the average certified radius over all images, 0 where the answer is wrong or abstains"
 )
 _SETTLED = (
     "; of runs that were sampled only until the radii asked for were settled it is a lower bound, "

@@ -56,7 +56,7 @@ class Reading:
     certified: dict[Fraction, int]
     """How many are right and certified, at each published radius, in the unit people use."""
     asked: frozenset[Fraction]
-    """The published radii that each picture had its samples for; at others it may have had too few.
+    """The published radii that each image had its samples for; at others it may have had too few.
     """
     average: Fraction
     curve: Steps | None
@@ -64,11 +64,11 @@ class Reading:
     compositions: dict[str, Covered]
     """What the run has on each composition, by its name; empty where it cannot be asked."""
     sampled_for: frozenset[str]
-    """The names of those that each picture had its samples for."""
+    """The names of those that each image had its samples for."""
     alpha: float
     facts: Facts
     held: dict[tuple[int, str], int]
-    """At how many of those radii each picture holds, by its number and digest."""
+    """At how many of those radii each image holds, by its number and digest."""
     classifier: str
     """What tells one smoothed classifier from another: model, deformation and noise."""
 
@@ -76,7 +76,7 @@ class Reading:
 def read(run: StoredRun) -> Reading:
     """Guarantee: no count and no radius is above that of the run's results.
 
-    A run on pictures that the paper has no numbers for is an error.
+    A run on images that the paper has no numbers for is an error.
     """
     (group,) = make_groups([run])
     member, dataset = group.members[0], _dataset(run, group)
@@ -126,7 +126,7 @@ def read(run: StoredRun) -> Reading:
 
 
 def _held(run: StoredRun, radii: list[Radius]) -> dict[tuple[int, str], int]:
-    """Radii rise, so the number of them at which a picture holds tells which ones."""
+    """Radii rise, so the number of them at which an image holds tells which ones."""
     sizes = {result.certificate.space.size for result in run.results}
     values = {size: [radius.value(size) for radius in radii] for size in sizes}
     return {
@@ -145,8 +145,8 @@ def _dataset(run: StoredRun, group: Group) -> str:
     raise InputError(
         f"the data of {run.folder}",
         f"{name}{'' if split is None else f', split {split}'}",
-        f"must be what the paper has numbers for, the test pictures of {', '.join(SIZES)}",
-        "leave this run out" + (f", or certify the test pictures of {near[0]}" if near else ""),
+        f"must be what the paper has numbers for, the test images of {', '.join(SIZES)}",
+        "leave this run out" + (f", or certify the test images of {near[0]}" if near else ""),
     )
 
 

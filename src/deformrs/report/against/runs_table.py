@@ -22,9 +22,9 @@ def runs_table(board: Board) -> Table:
         columns=columns,
         rows=tuple(_row(board, reading) for reading in board.readings),
         notes=(
-            "Training time is that of all epochs, certification time that of all pictures, without "
+            "Training time is that of all epochs, certification time that of all images, without "
             "compiling before the first, in hours, minutes and seconds; – is what the folder of a "
-            "run does not tell. The model's accuracy is that of the network alone on the pictures "
+            "run does not tell. The model's accuracy is that of the network alone on the images "
             "as they are.",
             *_together(board),
             *_stopped(board),
@@ -35,8 +35,8 @@ def runs_table(board: Board) -> Table:
 
 def _row(board: Board, reading: Reading) -> tuple[Cell, ...]:
     facts = reading.facts
-    whole = facts.pictures is None or facts.pictures == reading.total
-    images = f"{reading.total:,}" + ("" if whole else f" of {facts.pictures:,}")
+    whole = facts.images is None or facts.images == reading.total
+    images = f"{reading.total:,}" + ("" if whole else f" of {facts.images:,}")
     each = facts.samples // reading.total
     accuracy = (
         "–" if reading.plain is None else f"{percent_down(reading.plain, reading.total, 2)} %"
@@ -57,11 +57,11 @@ def _row(board: Board, reading: Reading) -> tuple[Cell, ...]:
             f"from the weights of {facts.begun}" if facts.begun else "",
         ),
         *map(Cell, then),
-        Cell(f"{facts.samples:,}", f"{each:,} a picture"),
-        # A killed process may leave no time behind for a picture or two.
+        Cell(f"{facts.samples:,}", f"{each:,} an image"),
+        # A killed process may leave no time behind for an image or two.
         Cell(
             duration(facts.seconds),
-            f"of {facts.timed:,} pictures" if 0 < facts.timed < reading.total else "",
+            f"of {facts.timed:,} images" if 0 < facts.timed < reading.total else "",
         ),
         Cell(accuracy),
     )
@@ -83,7 +83,7 @@ def _together(board: Board) -> list[str]:
 
 
 def _stopped(board: Board) -> list[str]:
-    """What pictures were sampled until, each rule once, with the runs it held for."""
+    """What images were sampled until, each rule once, with the runs it held for."""
     rules: dict[str, list[str]] = {}
     for reading in board.readings:
         if reading.facts.until:
@@ -92,7 +92,7 @@ def _stopped(board: Board) -> list[str]:
         return []
     listed = "; ".join(f"{rule} – {', '.join(runs)}" for rule, runs in rules.items())
     return [
-        "Where n is an upper limit, each picture was sampled so often at most. Settled is what is "
+        "Where n is an upper limit, each image was sampled so often at most. Settled is what is "
         "certified, and what is given up because more samples would hardly help. Sampled "
         f"{listed}. The any-time valid bound makes such certificates hold as ever."
     ]

@@ -30,7 +30,7 @@ def family_table(board: Board, chapter: Chapter) -> Table:
         align="lrrrl",
         columns=("radius", "paper, best scale", "ours", "difference", "our scale"),
         rows=tuple(_row(board, chapter, cell) for cell in cells),
-        notes=(*_pictures_known(chapter), *explained(used)),
+        notes=(*_images_known(chapter), *explained(used)),
     )
 
 
@@ -159,16 +159,16 @@ def _passed_over(cell: Compared, paper: Paper) -> list[Number]:
     return [n for n in rivals if n.misprint and (n.accuracy or 0) > cell.theirs]
 
 
-def _pictures_known(chapter: Chapter) -> list[str]:
-    """Where the pictures are not those of the paper."""
+def _images_known(chapter: Chapter) -> list[str]:
+    """Where the images are not those of the paper."""
     notes, run = [], chapter.chosen_from[0]
-    whole = run.facts.pictures
+    whole = run.facts.images
     if whole is not None and whole != run.total:
-        notes.append(f"Chosen from runs over {run.total:,} of the {whole:,} test pictures.")
+        notes.append(f"Chosen from runs over {run.total:,} of the {whole:,} test images.")
     theirs = SIZES[chapter.dataset]
     if chapter.paper.unit == "px" and any(r.sizes != (theirs,) for r in chapter.chosen_from):
         notes.append(
-            f"The paper's pictures have {theirs[0]} x {theirs[1]} pixels, ours have not: a pixel "
+            f"The paper's images have {theirs[0]} x {theirs[1]} pixels, ours have not: a pixel "
             "is not the same length on both."
         )
     return notes

@@ -35,7 +35,7 @@ def write_against_paper(
     """Write README.md, summary.csv and figures/ into `out`; files by their names there.
 
     Runs are taken one after another, so that an iterator of many needs the memory of one. Each is
-    on test pictures that the paper has numbers for, and any order of them gives the same files.
+    on test images that the paper has numbers for, and any order of them gives the same files.
     Files of those two names that this function did not write are an error, before a run is taken.
 
     Guarantee: no count, share, curve or radius of ours is above that of the results.

@@ -1,4 +1,4 @@
-"""Pictures under deformations, drawn on sheets."""
+"""Images under deformations, drawn on sheets."""
 
 from deformrs.report.gallery.certified import Exhibit, certified_shifts, draw_gallery
 

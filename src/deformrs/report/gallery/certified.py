@@ -1,4 +1,4 @@
-"""Pictures under deformations that provably leave their label alone."""
+"""Images under deformations that provably leave their label alone."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deformrs.certificate import Certificate
-from deformrs.checks import check_whole
+from deformrs.checks import check_integer
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError
-from deformrs.geometry import Padding, check_pictures, size_of
+from deformrs.geometry import Padding, check_images, size_of
 from deformrs.report.gallery.sheet import Band, Tile, draw_sheet
-from deformrs.report.gallery.shown import Picture
+from deformrs.report.gallery.shown import Image
 from deformrs.space import Space
 
 
 @dataclass(frozen=True)
 class Exhibit:
-    """One picture and its certificate. image: [c, h, w]"""
+    """One image and its certificate. image: [c, h, w]"""
 
     image: Tensor
     certificate: Certificate
 
     def __post_init__(self) -> None:
-        check_pictures("the picture", self.image, rank=3)
+        check_images("the image", self.image, rank=3)
         if size_of(self.image) != self.certificate.space.size:
             raise InputError(
-                "the picture",
+                "the image",
                 f"of size {size_of(self.image)}",
                 f"must be the one certified, of size {self.certificate.space.size}",
-                "match pictures and certificates",
+                "match images and certificates",
             )
 
     def check_deformation(self, deformation: Deformation) -> None:
@@ -56,10 +56,10 @@ def certified_shifts(certificate: Certificate, count: int, seed: int = 0) -> NDA
     A single parameter runs evenly from one end of the certified range to the other; several are
     drawn at random, each block out to its radius and then drawn in until the whole is covered.
     """
-    check_whole("the number of shifts", count, least=1)
+    check_integer("the number of shifts", count, least=1)
     if certificate.prediction is None:
         raise InputError(
-            "the certificate", "abstaining", "must predict a class", "show another picture"
+            "the certificate", "abstaining", "must predict a class", "show another image"
         )
     space = certificate.space
     if space.dim == 1:
@@ -85,14 +85,14 @@ def draw_gallery(
     padding: Padding = "zeros",
 ) -> None:
     """A row for each exhibit: deformations from all over its certified set."""
-    check_whole("the number of exhibits", len(exhibits), least=1)
-    check_whole("columns", columns, least=1)
+    check_integer("the number of exhibits", len(exhibits), least=1)
+    check_integer("columns", columns, least=1)
     bands = []
     for exhibit in exhibits:
         exhibit.check_deformation(deformation)
         params = torch.from_numpy(certified_shifts(exhibit.certificate, columns))
-        pictures = deformation.apply(exhibit.image.detach().cpu(), params, padding)
-        tiles = tuple(Tile(Picture(picture)) for picture in pictures)
+        images = deformation.apply(exhibit.image.detach().cpu(), params, padding)
+        tiles = tuple(Tile(Image(image)) for image in images)
         bands.append(Band("", tiles, words=exhibit.certificate.claim))
     draw_sheet(bands, path)
 

@@ -1,4 +1,4 @@
-"""One picture under several deformations: what is seen, and how far its pixels moved."""
+"""One image under several deformations: what is seen, and how far its pixels moved."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deformrs.deformations import Deformation
-from deformrs.geometry import Padding, check_pictures, size_of
+from deformrs.geometry import Padding, check_images, size_of
 from deformrs.rounding import format_down
 from deformrs.space import Space
 from deformrs.units import unit_px
@@ -19,15 +19,15 @@ from deformrs.units import unit_px
 def deform(
     image: Tensor, deformation: Deformation, params: Tensor, padding: Padding
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Each deformed picture, [c, h, w], and its field in pixels, [h, w, 2], on the CPU.
+    """Each deformed image, [c, h, w], and its field in pixels, [h, w, 2], on the CPU.
 
-    params: [n, d]. One at a time, for memory: large pictures are deformed in double precision.
+    params: [n, d]. One at a time, for memory: large images are deformed in double precision.
     """
-    check_pictures("the picture", image, rank=3)
+    check_images("the image", image, rank=3)
     image, params, size = image.detach().cpu(), params.detach().cpu(), size_of(image)
     for row in params:
-        picture = deformation.apply(image, row[None], padding)[0]
-        yield picture, deformation.field(row[None], size)[0] * unit_px(size)
+        warped = deformation.apply(image, row[None], padding)[0]
+        yield warped, deformation.field(row[None], size)[0] * unit_px(size)
 
 
 def reach_px(field_px: Tensor) -> float:

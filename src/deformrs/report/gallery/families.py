@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deformrs.checks import check_seed, check_whole
+from deformrs.checks import check_integer, check_seed
 from deformrs.deformations import Compose, Deformation
 from deformrs.errors import InputError
 from deformrs.noise import Gaussian, Independent, NoiseLaw, Uniform
@@ -89,7 +89,7 @@ def growing_params(deformation: Deformation, size: Size, count: int, seed: int =
 
     A single parameter is positive, several go in one random direction.
     """
-    check_whole("the number of deformations", count, least=1)
+    check_integer("the number of deformations", count, least=1)
     steps = np.arange(1, count + 1) / count
     return torch.from_numpy(steps[:, None] * _directions(deformation, size, 1, seed))
 
@@ -99,7 +99,7 @@ def varied_params(deformation: Deformation, size: Size, count: int, seed: int = 
 
     A single parameter goes one way and the other in turn, several in random directions.
     """
-    check_whole("the number of deformations", count, least=1)
+    check_integer("the number of deformations", count, least=1)
     pairs = np.arange(count) // 2
     strengths = 1 - pairs / (pairs[-1] + 1)
     signs = np.where(np.arange(count) % 2, -1.0, 1.0)

@@ -1,4 +1,4 @@
-"""Deformed pictures beside the vector fields that deform them."""
+"""Deformed images beside the vector fields that deform them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from deformrs.checks import check_seed, check_whole
+from deformrs.checks import check_integer, check_seed
 from deformrs.deformations import Deformation, VectorField
 from deformrs.errors import InputError
 from deformrs.geometry import Padding, size_of
 from deformrs.report.gallery.deformed import deform, pixels_down, reach_px, setting_label
 from deformrs.report.gallery.families import default_families, family_title, varied_params
 from deformrs.report.gallery.sheet import Band, Tile, check_figure_path, draw_sheet
-from deformrs.report.gallery.shown import Picture, arrows_of
+from deformrs.report.gallery.shown import Image, arrows_of
 from deformrs.units import Size
 
 SMOOTH, KNOTS = 0.15, 4
 """The smooth vector field shown: its root mean square, and its free points along a side."""
 
 CAPTION = (
-    "Each deformed picture stands beside its vector field. An arrow points from a pixel to the "
+    "Each deformed image stands beside its vector field. An arrow points from a pixel to the "
     "place where that pixel is read, so content moves against the arrows. Colour is their length "
-    "in pixels, to the longest of the row; they are not drawn to the scale of the picture."
+    "in pixels, to the longest of the row; they are not drawn to the scale of the image."
 )
 
 
@@ -61,7 +61,7 @@ def field_rows(
     Without `deformations`, an example of every registered family. A free vector field is shown
     smooth in its own row: the first row shows it at random.
     """
-    check_whole("the number of deformations in a row", count, least=1)
+    check_integer("the number of deformations in a row", count, least=1)
     check_seed("seed", seed)
     free = VectorField()
     title = "Gaussian random deformations (each pixel on its own)"
@@ -79,22 +79,22 @@ def field_rows(
 def draw_fields(
     image: Tensor, rows: Sequence[FieldRow], path: Path, *, padding: Padding = "zeros"
 ) -> None:
-    """A row each: the picture, then every deformed picture beside its field. image: [c, h, w]"""
+    """A row each: the image, then every deformed image beside its field. image: [c, h, w]"""
     check_figure_path(path)
     draw_sheet([_band(image, row, padding) for row in rows], path, caption=CAPTION)
 
 
 def _band(image: Tensor, row: FieldRow, padding: Padding) -> Band:
-    pictures, fields = zip(*deform(image, row.deformation, row.params, padding), strict=True)
+    images, fields = zip(*deform(image, row.deformation, row.params, padding), strict=True)
     space = row.deformation.space(size_of(image))
-    tiles = [Tile(Picture(image), ("original",))]
-    for params, picture, arrows in zip(
-        row.params, pictures, arrows_of(torch.stack(fields)), strict=True
+    tiles = [Tile(Image(image), ("original",))]
+    for params, warped, arrows in zip(
+        row.params, images, arrows_of(torch.stack(fields)), strict=True
     ):
         reach = reach_px(arrows.field_px)
         label = setting_label(params.double().cpu().numpy(), reach, space)
         scale = f"0 to {pixels_down(arrows.longest_px)}"
-        tiles += [Tile(Picture(picture), (label,)), Tile(arrows, (scale,))]
+        tiles += [Tile(Image(warped), (label,)), Tile(arrows, (scale,))]
     return Band(row.title, tuple(tiles))
 
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from torch import Tensor
 
-from deformrs.checks import check_whole
+from deformrs.checks import check_integer
 from deformrs.deformations import Deformation
-from deformrs.geometry import Padding, check_pictures, size_of
+from deformrs.geometry import Padding, check_images, size_of
 from deformrs.report.gallery.deformed import deform, reach_px, setting_label
 from deformrs.report.gallery.families import default_families, family_title, growing_params
 from deformrs.report.gallery.sheet import Band, Tile, check_figure_path, draw_sheet
-from deformrs.report.gallery.shown import Picture
+from deformrs.report.gallery.shown import Image
 
 CAPTION = (
-    "Beneath each picture stands its parameter or, where there are several, how far the farthest "
+    "Beneath each image stands its parameter or, where there are several, how far the farthest "
     "pixel is read from its place. Several parameters grow in one random direction."
 )
 
@@ -35,8 +35,8 @@ def draw_growth(
     Without `deformations`, an example of every registered family.
     """
     check_figure_path(path)
-    check_pictures("the picture", image, rank=3)
-    check_whole("columns", columns, least=1)
+    check_images("the image", image, rank=3)
+    check_integer("columns", columns, least=1)
     families = default_families() if deformations is None else deformations
     bands = [_band(image, family, columns, seed, padding) for family in families]
     draw_sheet(bands, path, caption=CAPTION)
@@ -47,9 +47,9 @@ def _band(
 ) -> Band:
     space = deformation.space(size_of(image))
     params = growing_params(deformation, space.size, columns, seed)
-    tiles = [Tile(Picture(image), ("original",))]
+    tiles = [Tile(Image(image), ("original",))]
     deformed = deform(image, deformation, params, padding)
-    for row, (picture, field) in zip(params.numpy(), deformed, strict=True):
+    for row, (warped, field) in zip(params.numpy(), deformed, strict=True):
         label = setting_label(row, reach_px(field), space)
-        tiles.append(Tile(Picture(picture), (label,)))
+        tiles.append(Tile(Image(warped), (label,)))
     return Band(family_title(deformation), tuple(tiles))

@@ -16,7 +16,7 @@ from deformrs.report.gallery.certified import Exhibit
 from deformrs.report.gallery.deformed import shift_label
 from deformrs.report.gallery.lettering import class_label, shorten
 from deformrs.report.gallery.sheet import HEADING, Band, Tile, draw_sheet
-from deformrs.report.gallery.shown import Picture
+from deformrs.report.gallery.shown import Image
 
 NAME_IN = 2.4
 """Inches that the name of a class may take in a heading."""
@@ -24,14 +24,14 @@ NAME_IN = 2.4
 
 @dataclass(frozen=True)
 class Sample:
-    """One deformation of a picture. shift: [d], picture: [c, h, w].
+    """One deformation of an image. shift: [d], image: [c, h, w].
 
     `prediction` is the smoothed classifier's there, None where it abstains; `reach_px` is how far
     the farthest pixel is read from its place.
     """
 
     shift: NDArray[np.float64]
-    picture: Tensor
+    image: Tensor
     prediction: int | None
     reach_px: float
 
@@ -54,7 +54,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class CertifiedSamples:
-    """A picture, its certificate, and samples from all over the certified set.
+    """An image, its certificate, and samples from all over the certified set.
 
     `samples` is empty where the certificate abstains. `n` and `alpha` are those of every
     prediction; `title` says what is shown, such as the name of a file.
@@ -82,9 +82,9 @@ class CertifiedSamples:
 def draw_samples(
     rows: Sequence[CertifiedSamples], path: Path, *, names: Sequence[str] | None = None
 ) -> None:
-    """A row each: the picture as it is, then samples with predictions beneath.
+    """A row each: the image as it is, then samples with predictions beneath.
 
-    `names` are those of the classes, in their order. A picture whose certificate abstains has
+    `names` are those of the classes, in their order. An image whose certificate abstains has
     its row, with a note; if all abstain there is nothing to show, and that is an error.
     """
     if rows and not any(row.samples for row in rows):
@@ -92,7 +92,7 @@ def draw_samples(
             "the gallery",
             f"of {len(rows)} picture(s) whose certificates all abstain",
             "must have a certified one",
-            "take more samples, less noise or another picture",
+            "take more samples, less noise or another image",
         )
     draw_rows(rows, path, names=names)
 
@@ -124,9 +124,9 @@ def _tile(row: CertifiedSamples, sample: Sample, below: str, names: Sequence[str
     prediction = sample.prediction
     said = "abstains" if prediction is None else class_label(prediction, names)
     if row.exhibit.certificate.prediction is None:  # nothing to agree with
-        return Tile(Picture(sample.picture), (said, below))
+        return Tile(Image(sample.image), (said, below))
     verdict = row.verdict(sample)
-    return Tile(Picture(sample.picture), (f"{verdict.mark} {said}", below), verdict.colour)
+    return Tile(Image(sample.image), (f"{verdict.mark} {said}", below), verdict.colour)
 
 
 def _caption(rows: Sequence[CertifiedSamples]) -> str:

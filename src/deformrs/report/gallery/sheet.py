@@ -1,4 +1,4 @@
-"""A printed sheet of pictures: bands of tiles, each with words above and beneath.
+"""A printed sheet of images: bands of tiles, each with words above and beneath.
 
 Every place is computed in inches beforehand, so nothing overlaps and equal input gives equal files.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from deformrs.checks import check_whole
+from deformrs.checks import check_integer
 from deformrs.errors import InputError
 from deformrs.report.curves import save_figure
 from deformrs.report.gallery.lettering import line_in, shorten, wrap, write
@@ -72,8 +72,8 @@ def draw_sheet(bands: Sequence[Band], path: Path, *, caption: str = "") -> None:
 
 
 def lay_out(bands: Sequence[Band], caption: str = "") -> Figure:
-    """Guarantee: no two texts or pictures of the sheet overlap, and none leaves it."""
-    check_whole("the number of rows", len(bands), least=1)
+    """Guarantee: no two texts or images of the sheet overlap, and none leaves it."""
+    check_integer("the number of rows", len(bands), least=1)
     widest = max(_box(tile.shown.size)[0] for band in bands for tile in band.tiles)
     tile_in = max(widest, NARROWEST)
     columns = max(len(band.tiles) for band in bands)
@@ -98,14 +98,14 @@ def lay_out(bands: Sequence[Band], caption: str = "") -> Figure:
 
 
 def _box(size: Size) -> tuple[float, float]:
-    """Width and height in inches of a picture of that size: small ones are drawn smaller."""
+    """Width and height in inches of an image of that size: small ones are drawn smaller."""
     side = float(np.interp(max(size), (32, 224), (1.0, 1.4)))
     return side * size[1] / max(size), side * size[0] / max(size)
 
 
 def _height(band: Band, room: float, tile_in: float) -> float:
     lines = max(len(tile.lines) for tile in band.tiles)
-    tiles = _picture_height(band) + lines * line_in(LABEL)
+    tiles = _image_height(band) + lines * line_in(LABEL)
     note = GAP + len(_note(band, room, tile_in)) * line_in(HEADING)
     return _above(band, room) + max(tiles, note) + BAND_GAP
 
@@ -120,8 +120,8 @@ def _above(band: Band, room: float) -> float:
     return title + len(wrap(band.words, room, HEADING)) * line_in(HEADING) + GAP / 2
 
 
-def _picture_height(band: Band) -> float:
-    """Of the highest picture, with its colour scale and the space before the words."""
+def _image_height(band: Band) -> float:
+    """Of the highest image, with its colour scale and the space before the words."""
     scale = SCALE + GAP / 2 if any(tile.shown.has_scale for tile in band.tiles) else 0.0
     return max(_box(tile.shown.size)[1] for tile in band.tiles) + scale + GAP / 2
 
@@ -144,7 +144,7 @@ def _draw_band(figure: Figure, band: Band, top: float, tile_in: float, room: flo
         if tile.shown.has_scale:
             bottom = top - high - GAP / 2 - SCALE
             draw_scale(_axes(figure, middle - wide / 2, bottom, wide, SCALE))
-        line_top = top - _picture_height(band)
+        line_top = top - _image_height(band)
         for line in tile.lines:
             text = shorten(line, tile_in, LABEL)
             colour = tile.colour or "black"

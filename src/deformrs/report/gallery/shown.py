@@ -1,4 +1,4 @@
-"""What a tile of a gallery shows: a picture, or the arrows of a displacement."""
+"""What a tile of a gallery shows: an image, or the arrows of a displacement."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from deformrs.geometry import size_of
 from deformrs.units import Size
 
 ARROWS = 13
-"""Arrows along the longer side of a picture."""
+"""Arrows along the longer side of an image."""
 COLOURS = LinearSegmentedColormap.from_list("lengths", ["#f2b04b", "#c63b63", "#2b1055"])
 """None of them pale: short arrows have to be seen on white."""
 
 
 class Shown(Protocol):
-    """Something to be drawn over the area of a picture, with a colour scale below if it has one."""
+    """Something to be drawn over the area of an image, with a colour scale below if it has one."""
 
     has_scale: bool
 
@@ -32,7 +32,7 @@ class Shown(Protocol):
 
 
 @dataclass(frozen=True)
-class Picture:
+class Image:
     """pixels: [c, h, w] in [0, 1]. Three channels are shown in colour, others as their mean."""
 
     pixels: Tensor

@@ -1,4 +1,4 @@
-"""Picture files of every kind, whole and damaged."""
+"""Image files of every kind, whole and damaged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from made import class_folders, pixels
 from PIL import Image, ImageFile
 
-from deformrs.data import load_data, load_picture
+from deformrs.data import load_data, load_image
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 
@@ -29,15 +29,15 @@ def encoded(format_: str, **options: object) -> bytes:
 
 @pytest.mark.parametrize("suffix", ["png", "bmp", "tiff", "ppm", "webp", "jpg", "gif"])
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"])
-def test_every_kind_of_picture(tmp_path: Path, mode: str, suffix: str) -> None:
+def test_every_kind_of_image(tmp_path: Path, mode: str, suffix: str) -> None:
     path = tmp_path / f"x.{suffix}"
-    picture = SMOOTH.convert("L").convert("I;16") if mode == "I;16" else SMOOTH.convert(mode)
+    image = SMOOTH.convert("L").convert("I;16") if mode == "I;16" else SMOOTH.convert(mode)
     try:
-        picture.save(path)
+        image.save(path)
     except (OSError, ValueError):
         return  # there is no such file
-    colour = load_picture(path, Preparation(channels=3))
-    grey = load_picture(path, Preparation(channels=1))
+    colour = load_image(path, Preparation(channels=3))
+    grey = load_image(path, Preparation(channels=1))
     assert colour.shape == (3, 72, 96)
     assert grey.shape == (1, 72, 96)
     if mode in ("RGB", "RGBA", "CMYK", "P"):
@@ -47,11 +47,11 @@ def test_every_kind_of_picture(tmp_path: Path, mode: str, suffix: str) -> None:
 
 
 def test_transparent_palettes(tmp_path: Path) -> None:
-    picture = SMOOTH.quantize(16)
-    picture.save(tmp_path / "x.png", transparency=bytes(range(16)))
-    image = load_picture(tmp_path / "x.png", AS_STORED)
+    warped = SMOOTH.quantize(16)
+    warped.save(tmp_path / "x.png", transparency=bytes(range(16)))
+    image = load_image(tmp_path / "x.png", AS_STORED)
     assert np.array_equal(
-        image, np.asarray(picture.convert("RGB"), np.float32).transpose(2, 0, 1) / 255
+        image, np.asarray(warped.convert("RGB"), np.float32).transpose(2, 0, 1) / 255
     )
 
 
@@ -64,24 +64,24 @@ CUT = [
 
 
 @pytest.mark.parametrize(("format_", "options", "part"), CUT)
-def test_guarantee_load_picture_refuses_what_breaks_off(
+def test_guarantee_load_image_refuses_what_breaks_off(
     tmp_path: Path, format_: str, options: dict[str, object], part: float
 ) -> None:
     data = encoded(format_, **options)
     path = tmp_path / f"x.{format_.lower()}"
     path.write_bytes(data)
-    assert load_picture(path, AS_STORED).shape[1:] == (72, 96)
+    assert load_image(path, AS_STORED).shape[1:] == (72, 96)
     path.write_bytes(data[: int(len(data) * part)])
     with pytest.raises(InputError, match=f"{path.name} is (damaged|none that is known)"):
-        load_picture(path, AS_STORED)
+        load_image(path, AS_STORED)
 
 
-def test_guarantee_load_picture_refuses_every_jpeg_without_its_last_bytes(tmp_path: Path) -> None:
+def test_guarantee_load_image_refuses_every_jpeg_without_its_last_bytes(tmp_path: Path) -> None:
     data, path = encoded("JPEG"), tmp_path / "x.jpg"
     for missing in range(1, 60):
         path.write_bytes(data[:-missing])
         with pytest.raises(InputError, match="x.jpg is damaged"):
-            load_picture(path, AS_STORED)
+            load_image(path, AS_STORED)
 
 
 def test_a_copy_that_ends_in_zeros_is_damaged(tmp_path: Path) -> None:
@@ -92,15 +92,15 @@ def test_a_copy_that_ends_in_zeros_is_damaged(tmp_path: Path) -> None:
     data = whole[:2] + thumbnail + whole[2:]
     (tmp_path / "x.jpg").write_bytes(data)
     assert np.array_equal(
-        load_picture(tmp_path / "x.jpg", AS_STORED) * 255,
+        load_image(tmp_path / "x.jpg", AS_STORED) * 255,
         np.asarray(Image.open(io.BytesIO(whole))).transpose(2, 0, 1),
     )
     (tmp_path / "x.jpg").write_bytes(data[: len(data) // 2] + bytes(len(data) // 2))
     with pytest.raises(InputError, match="x.jpg is damaged"):
-        load_picture(tmp_path / "x.jpg", AS_STORED)
+        load_image(tmp_path / "x.jpg", AS_STORED)
 
 
-def test_files_that_are_no_pictures(tmp_path: Path) -> None:
+def test_files_that_are_no_images(tmp_path: Path) -> None:
     (tmp_path / "empty.png").touch()
     (tmp_path / "text.png").write_text("hello")
     (tmp_path / "folder.png").mkdir()
@@ -114,16 +114,16 @@ def test_files_that_are_no_pictures(tmp_path: Path) -> None:
         "nowhere": "missing",
     }.items():
         with pytest.raises(InputError, match=f"{name}.png is {reason}"):
-            load_picture(tmp_path / f"{name}.png", AS_STORED)
+            load_image(tmp_path / f"{name}.png", AS_STORED)
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read all")
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     folder = class_folders(tmp_path, {"a": 1, "b": 1})
     (folder / "a" / "0.png").chmod(0)
-    pictures = load_data(str(folder), AS_STORED)
+    images = load_data(str(folder), AS_STORED)
     with pytest.raises(InputError, match="a/0.png is closed to you"):
-        pictures[0]
+        images[0]
 
 
 def test_a_small_file_of_too_many_pixels(tmp_path: Path) -> None:
@@ -137,28 +137,28 @@ def test_a_small_file_of_too_many_pixels(tmp_path: Path) -> None:
         bomb = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"")
         (tmp_path / "bomb.png").write_bytes(bomb)
         with pytest.raises(InputError, match="bomb.png is of more than 89,478,485 pixels"):
-            load_picture(tmp_path / "bomb.png", AS_STORED)
+            load_image(tmp_path / "bomb.png", AS_STORED)
 
 
 def test_a_set_names_the_file_and_goes_on(tmp_path: Path) -> None:
     folder = class_folders(tmp_path, {"a": 2, "b": 1})
     (folder / "a" / "1.png").write_bytes((folder / "a" / "1.png").read_bytes()[:60])
-    pictures = load_data(str(folder), AS_STORED, num_classes=2)
+    images = load_data(str(folder), AS_STORED, num_classes=2)
     with pytest.raises(InputError, match="a/1.png is "):
-        pictures[1]
-    assert pictures[2][1] == 1
+        images[1]
+    assert images[2][1] == 1
     small = load_data(str(folder), Preparation(crop=(7, 7)))
     with pytest.raises(InputError, match="a/0.png is 6 x 8 px.*7 x 7"):
         small[0]
 
 
-def test_pillow_told_to_fill_up_pictures_is_refused(
+def test_pillow_told_to_fill_up_images_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "x.jpg").write_bytes(encoded("JPEG"))
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
     with pytest.raises(InputError, match="LOAD_TRUNCATED_IMAGES is True; it must be False"):
-        load_picture(tmp_path / "x.jpg", AS_STORED)
+        load_image(tmp_path / "x.jpg", AS_STORED)
 
 
 def test_exif_data_that_break_off_are_used_as_far_as_they_go(tmp_path: Path) -> None:
@@ -166,4 +166,4 @@ def test_exif_data_that_break_off_are_used_as_far_as_they_go(tmp_path: Path) -> 
     entry = struct.pack("<HHIHH", 0x0112, 3, 1, 6, 0)
     exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0" + entry
     (tmp_path / "x.jpg").write_bytes(encoded("JPEG", exif=exif))
-    assert load_picture(tmp_path / "x.jpg", AS_STORED).shape == (3, 96, 72)
+    assert load_image(tmp_path / "x.jpg", AS_STORED).shape == (3, 96, 72)

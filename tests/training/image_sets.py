@@ -1,4 +1,4 @@
-"""Sets of labelled pictures for the tests of where training takes them from."""
+"""Sets of labelled images for the tests of where training takes them from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from deformrs.data import PictureSet, load_data
+from deformrs.data import ImageSet, load_data
 from deformrs.data.preparation import Preparation
 
 CPU = torch.device("cpu")
@@ -22,14 +22,14 @@ RANDOM = np.random.default_rng(0)
 
 
 def bytes_of(n: int, *shape: int) -> NDArray[np.uint8]:
-    """Pictures of noise in which every byte occurs."""
+    """Images of noise in which every byte occurs."""
     return RANDOM.integers(0, 256, (n, *shape), dtype=np.uint8)
 
 
 def stored(
     path: Path, images: NDArray[np.generic], preparation: Preparation | None = None
-) -> PictureSet:
-    """These pictures in an .npz file, labelled 0, 1, 2, 0, 1, 2, ..."""
+) -> ImageSet:
+    """These images in an .npz file, labelled 0, 1, 2, 0, 1, 2, ..."""
     np.savez(path, images=images, labels=np.arange(len(images)) % 3)
     return load_data(path, preparation)
 
@@ -40,8 +40,8 @@ def photographs(folder: Path, n: int = 6, sides: Sequence[int] = (40, 56, 48)) -
         (folder / name).mkdir(parents=True)
         for number in range(n):
             side = sides[number % len(sides)]
-            picture = bytes_of(1, 9, 7, 3)[0]
-            Image.fromarray(picture).resize((side, 50)).save(folder / name / f"{number}.jpg")
+            image = bytes_of(1, 9, 7, 3)[0]
+            Image.fromarray(image).resize((side, 50)).save(folder / name / f"{number}.jpg")
     return folder
 
 
@@ -51,9 +51,9 @@ def damage(path: Path) -> Path:
     return path
 
 
-def as_given(pictures: PictureSet, places: Sequence[int]) -> bytes:
-    """The bits of those pictures as the set itself gives them."""
-    return b"".join(pictures[place][0].tobytes() for place in places)
+def as_given(images: ImageSet, places: Sequence[int]) -> bytes:
+    """The bits of those images as the set itself gives them."""
+    return b"".join(images[place][0].tobytes() for place in places)
 
 
 def bits(batch: Tensor) -> bytes:
@@ -62,7 +62,7 @@ def bits(batch: Tensor) -> bytes:
 
 
 class Slow:
-    """`count` pictures, of which each but the first takes some seconds; the k-th shows k."""
+    """`count` images, of which each but the first takes some seconds; the k-th shows k."""
 
     def __init__(self, count: int, seconds: float = 0.0, side: int = 2) -> None:
         self.labels = tuple(place % 2 for place in range(count))
@@ -78,7 +78,7 @@ class Slow:
 
 
 class Elsewhere(Slow):
-    """Slow pictures that are white where another process than the set's maker reads them."""
+    """Slow images that are white where another process than the set's maker reads them."""
 
     def __init__(self, count: int, seconds: float, side: int) -> None:
         super().__init__(count, seconds, side)
@@ -90,14 +90,14 @@ class Elsewhere(Slow):
 
 
 class OneThread(Slow):
-    """Its pictures show how many threads torch uses where they are read."""
+    """Its images show how many threads torch uses where they are read."""
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         return torch.full((1, 2, 2), torch.get_num_threads() / 255), self.labels[index]
 
 
 class Deadly(Slow):
-    """Its last picture kills the process that reads it."""
+    """Its last image kills the process that reads it."""
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         if index == len(self) - 1:
@@ -106,7 +106,7 @@ class Deadly(Slow):
 
 
 class Failing(Slow):
-    """Its fourth picture shows a fault in the set itself."""
+    """Its fourth image shows a fault in the set itself."""
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         if index == 3:

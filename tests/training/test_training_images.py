@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from picture_sets import (
+from image_sets import (
     CPU,
     Elsewhere,
     Failing,
@@ -46,37 +46,37 @@ def test_what_fits_is_held() -> None:
     seen: list[int] = []
     source = source_for(digits, np.arange(1, 4000, 2), CPU, num_classes=10, looked=seen.append)
     assert isinstance(source, Held)
-    assert source.words == "2,000 pictures held on cpu (1.6 MB)"
+    assert source.words == "2,000 images held on cpu (1.6 MB)"
     assert seen[-1] == 2000
 
 
 def test_what_does_not_fit_is_streamed() -> None:
     side = 1024
-    picture = torch.zeros(1, side, side)
+    image = torch.zeros(1, side, side)
     fitting = free_bytes(CPU) // 4 // side**2
-    pictures = [(picture, 0), (picture, 1)] * fitting
-    source = source_for(pictures, range(len(pictures)), CPU, workers=0)
+    images = [(image, 0), (image, 1)] * fitting
+    source = source_for(images, range(len(images)), CPU, workers=0)
     assert isinstance(source, Streamed)
-    assert source.words == f"{len(pictures):,} pictures streamed by the main process"
-    # Pictures that are not of bytes take four times as much: half as many are twice too many.
-    pictures[1] = (torch.full_like(picture, 0.3), 1)
-    assert isinstance(source_for(pictures, range(fitting // 2), CPU, workers=0), Streamed)
+    assert source.words == f"{len(images):,} images streamed by the main process"
+    # Images that are not of bytes take four times as much: half as many are twice too many.
+    images[1] = (torch.full_like(image, 0.3), 1)
+    assert isinstance(source_for(images, range(fitting // 2), CPU, workers=0), Streamed)
 
 
 @pytest.mark.parametrize(
     ("workers", "by"), [(0, "the main process"), (1, "1 worker"), (2, "2 workers")]
 )
 def test_no_holding_where_it_is_not_wanted(workers: int, by: str, tmp_path: Path) -> None:
-    pictures = stored(tmp_path / "x.npz", bytes_of(9, 3, 5, 6))
-    source = source_for(pictures, [5, 0, 8], CPU, num_classes=3, hold="no", workers=workers)
-    assert source.words == f"3 pictures streamed by {by}"
+    images = stored(tmp_path / "x.npz", bytes_of(9, 3, 5, 6))
+    source = source_for(images, [5, 0, 8], CPU, num_classes=3, hold="no", workers=workers)
+    assert source.words == f"3 images streamed by {by}"
     (batch, labels), *_ = source.batches(torch.tensor([[2, 1, 0, 0]]))
-    assert bits(batch) == as_given(pictures, [8, 0, 5, 5])
+    assert bits(batch) == as_given(images, [8, 0, 5, 5])
     assert labels.tolist() == [2, 0, 2, 2]
     source.close()
 
 
-def test_slow_pictures_are_gathered_by_workers() -> None:
+def test_slow_images_are_gathered_by_workers() -> None:
     """One process would sleep fifteen seconds over them, which is more than its patience."""
     source = source_for(Elsewhere(3000, 0.005, side=128), range(3000), CPU, workers=6)
     assert isinstance(source, Held)
@@ -93,7 +93,7 @@ def test_workers_where_a_set_is_light(tmp_path: Path) -> None:
     assert is_light(folder, 10_000)
     assert not is_light(folder, 100)
     words = source_for(folder, range(12), CPU, hold="no").words
-    assert words.startswith(f"12 pictures streamed by {min(32, usable_cores())} worker")
+    assert words.startswith(f"12 images streamed by {min(32, usable_cores())} worker")
     arrays = stored(tmp_path / "x.npz", bytes_of(100, 1, 64, 64))
     assert not is_light(arrays, 100 * 64 * 64)
     assert is_light(arrays, 100 * 64 * 64 + 10_000)
@@ -101,52 +101,52 @@ def test_workers_where_a_set_is_light(tmp_path: Path) -> None:
 
 
 def test_a_list_of_pairs_will_do() -> None:
-    pictures = [(torch.full((1, 2, 2), k / 7, dtype=torch.float64), k % 2) for k in range(7)]
+    images = [(torch.full((1, 2, 2), k / 7, dtype=torch.float64), k % 2) for k in range(7)]
     for hold in ("yes", "no"):
-        source = source_for(pictures, range(7), CPU, hold=hold, workers=0)
+        source = source_for(images, range(7), CPU, hold=hold, workers=0)
         batch, labels = next(source.batches(torch.arange(7)[None]))
-        assert torch.equal(batch, torch.stack([picture for picture, _ in pictures]).float())
+        assert torch.equal(batch, torch.stack([image for image, _ in images]).float())
         assert labels.tolist() == [0, 1, 0, 1, 0, 1, 0]
 
 
 class Unlike(Slow):
-    """Its labels say one thing, its pictures another."""
+    """Its labels say one thing, its images another."""
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         return GREY, 0
 
 
 BAD: dict[str, tuple[Labelled, str]] = {
-    "nothing": ([], "the data is without pictures; it must have at least one"),
+    "nothing": ([], "the data is without images; it must have at least one"),
     "one class": ([(GREY, 2)] * 3, "the data is of one class, 2; it must show at least two"),
-    "label 3": ([*PAIRS, (GREY, 3)], "the label of picture 3 is 3; .*whole number from 0 to 2"),
-    "label -1": ([*PAIRS, (GREY, -1)], "the label of picture 3 is -1"),
-    "label 0.5": ([*PAIRS, (GREY, 0.5)], "the label of picture 3 is 0.5"),  # type: ignore[list-item]
-    "no label": ([*PAIRS, (GREY, None)], "the label of picture 3 is missing"),  # type: ignore[list-item]
-    "no pair": ([*PAIRS, GREY[0, 0]], "picture 3 is not readable .*ValueError"),  # type: ignore[list-item]
-    "size": ([*PAIRS, (GREY[:, :3], 0)], "picture 3 is of 3 x 4 px; .*4 x 4.*--resize and --crop"),
-    "channels": ([*PAIRS, (GREY.expand(3, 4, 4), 0)], "picture 3 is of 3 channel.*--channels 3"),
-    "rank": ([*PAIRS, (GREY[0], 0)], r"picture 3 is of shape \(4, 4\)"),
-    "rank of the first": ([(GREY[0], 0), *PAIRS], r"picture 0 is of shape \(4, 4\)"),
-    "empty": ([(GREY[:0], 0), *PAIRS], r"picture 0 is of shape \(0, 4, 4\)"),
-    "above 1": ([*PAIRS, (GREY * 3, 0)], r"picture 3 is in \[1.5, 1.5\]; .*divide by 255"),
-    "below 0": ([*PAIRS, (GREY * -1, 0)], r"picture 3 is in \[-0.5, -0.5\]"),
-    "NaN": ([*PAIRS, (GREY * np.nan, 0)], "picture 3 is not a number somewhere"),
-    "bytes": ([*PAIRS, (GREY.byte(), 0)], "picture 3 is of type uint8; .*divide bytes by 255"),
-    "text": ([*PAIRS, ("x.png", 0)], "picture 3 is of type str"),  # type: ignore[list-item]
+    "label 3": ([*PAIRS, (GREY, 3)], "the label of image 3 is 3; .*integer from 0 to 2"),
+    "label -1": ([*PAIRS, (GREY, -1)], "the label of image 3 is -1"),
+    "label 0.5": ([*PAIRS, (GREY, 0.5)], "the label of image 3 is 0.5"),  # type: ignore[list-item]
+    "no label": ([*PAIRS, (GREY, None)], "the label of image 3 is missing"),  # type: ignore[list-item]
+    "no pair": ([*PAIRS, GREY[0, 0]], "image 3 is not readable .*ValueError"),  # type: ignore[list-item]
+    "size": ([*PAIRS, (GREY[:, :3], 0)], "image 3 is of 3 x 4 px; .*4 x 4.*--resize and --crop"),
+    "channels": ([*PAIRS, (GREY.expand(3, 4, 4), 0)], "image 3 is of 3 channel.*--channels 3"),
+    "rank": ([*PAIRS, (GREY[0], 0)], r"image 3 is of shape \(4, 4\)"),
+    "rank of the first": ([(GREY[0], 0), *PAIRS], r"image 0 is of shape \(4, 4\)"),
+    "empty": ([(GREY[:0], 0), *PAIRS], r"image 0 is of shape \(0, 4, 4\)"),
+    "above 1": ([*PAIRS, (GREY * 3, 0)], r"image 3 is in \[1.5, 1.5\]; .*divide by 255"),
+    "below 0": ([*PAIRS, (GREY * -1, 0)], r"image 3 is in \[-0.5, -0.5\]"),
+    "NaN": ([*PAIRS, (GREY * np.nan, 0)], "image 3 is not a number somewhere"),
+    "bytes": ([*PAIRS, (GREY.byte(), 0)], "image 3 is of type uint8; .*divide bytes by 255"),
+    "text": ([*PAIRS, ("x.png", 0)], "image 3 is of type str"),  # type: ignore[list-item]
     "a fault": (Failing(6), "frame 3 is not readable"),
-    "labels unlike": (Unlike(4), "the label of picture 1 is 0; it must be 1 as in the labels"),
+    "labels unlike": (Unlike(4), "the label of image 1 is 0; it must be 1 as in the labels"),
 }
 
 
 @pytest.mark.parametrize("hold", ["auto", "yes", "no"])
 @pytest.mark.parametrize("name", BAD)
 def test_no_set_to_train_on(name: str, hold: Hold) -> None:
-    pictures, message = BAD[name]
-    places = range(len(pictures))
+    images, message = BAD[name]
+    places = range(len(images))
 
     def read() -> None:
-        source = source_for(pictures, places, CPU, num_classes=3, hold=hold, workers=0)
+        source = source_for(images, places, CPU, num_classes=3, hold=hold, workers=0)
         list(source.batches(torch.tensor([places])))
 
     with pytest.raises(InputError, match=f"^{message}") as caught:
@@ -155,14 +155,14 @@ def test_no_set_to_train_on(name: str, hold: Hold) -> None:
 
 
 @pytest.mark.parametrize("indices", [[], np.zeros(0, np.int64), [[0, 1]]])
-def test_no_pictures_chosen(indices: list[int]) -> None:
-    with pytest.raises(InputError, match="the data is without pictures"):
+def test_no_images_chosen(indices: list[int]) -> None:
+    with pytest.raises(InputError, match="the data is without images"):
         source_for(PAIRS, indices, CPU)
 
 
 @pytest.mark.parametrize("indices", [[0, 3], [-1, 0], [0.5]])
-def test_pictures_chosen_that_are_not_there(indices: list[int]) -> None:
-    with pytest.raises(InputError, match="the choice of pictures is .* from 0 to 2"):
+def test_images_chosen_that_are_not_there(indices: list[int]) -> None:
+    with pytest.raises(InputError, match="the choice of images is .* from 0 to 2"):
         source_for(PAIRS, indices, CPU)
 
 
@@ -171,11 +171,11 @@ def test_all_labels_count_not_only_the_chosen() -> None:
     assert len(source_for(PAIRS, [1], CPU)) == 1
 
 
-def test_fewer_labels_than_pictures() -> None:
-    pictures = Slow(6)
-    pictures.labels = (0, 1)
-    with pytest.raises(InputError, match="the number of labels is 2; it must be .* pictures, 6"):
-        source_for(pictures, [0], CPU)
+def test_fewer_labels_than_images() -> None:
+    images = Slow(6)
+    images.labels = (0, 1)
+    with pytest.raises(InputError, match="the number of labels is 2; it must be .* images, 6"):
+        source_for(images, [0], CPU)
 
 
 def test_bad_options() -> None:
@@ -190,10 +190,10 @@ def test_bad_options() -> None:
 def test_a_damaged_file_is_named_while_it_is_held(tmp_path: Path) -> None:
     folder = photographs(tmp_path / "x")
     path = damage(folder / "cat" / "5.jpg")
-    pictures = load_data(folder, Preparation(resize=32, crop=(32, 32)))
-    with pytest.raises(InputError, match=f"^the picture {path} is damaged"):
-        source_for(pictures, range(12), CPU)
-    assert len(source_for(pictures, range(6, 12), CPU)) == 6
+    images = load_data(folder, Preparation(resize=32, crop=(32, 32)))
+    with pytest.raises(InputError, match=f"^the image {path} is damaged"):
+        source_for(images, range(12), CPU)
+    assert len(source_for(images, range(6, 12), CPU)) == 6
 
 
 def test_files_of_different_size_and_colour(tmp_path: Path) -> None:
