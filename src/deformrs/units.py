@@ -1,13 +1,14 @@
-"""Units that people use: degrees, pixels and per cent, in and out.
+"""Units of deformation parameters: how quantities are read and displayed.
 
-Inside the package an angle is in radians, a length in units of half the shorter image side,
-a zoom or a shear is a fraction.
+Inside the package an angle is in radians, a length in units of half the shorter image side, and a
+zoom or a shear is a fraction. They are displayed in degrees, pixels and per cent.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
@@ -22,12 +23,25 @@ PI_BELOW, PI_ABOVE = Fraction(3141592653589793238, 10**18), Fraction(31415926535
 
 
 def unit_px(size: Size) -> float:
-    """Pixels in one unit of length: half the shorter side of the image."""
+    """Return the pixels in one unit of length, half the shorter side of the image."""
     return min(size) / 2
 
 
+@dataclass(frozen=True)
+class _Form:
+    """How a unit is written, read and rounded."""
+
+    words: str
+    symbol: str
+    suffix: str
+    column: str
+    decimals: int
+    accepted: tuple[str, ...]
+    examples: str
+
+
 class Unit(Enum):
-    """What a deformation parameter measures, and how it is shown."""
+    """The unit of a deformation parameter, and how it is displayed: 30°, 4.2 px, 20 %, 0.1."""
 
     ANGLE = "angle"
     LENGTH = "length"
@@ -36,11 +50,31 @@ class Unit(Enum):
 
     @property
     def words(self) -> str:
-        """The unit people use, spelt out."""
-        return _SHOWN[self][0]
+        """The displayed unit in words: "degrees"."""
+        return _FORMS[self].words
+
+    @property
+    def symbol(self) -> str:
+        """The sign after a displayed number: "°", " px", " %" or nothing."""
+        return _FORMS[self].symbol
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of a quantity on the command line: "deg", "px", "%" or nothing."""
+        return _FORMS[self].suffix
+
+    @property
+    def column(self) -> str:
+        """The unit as part of a column name: "degrees", "px", "percent" or "coefficient"."""
+        return _FORMS[self].column
+
+    @property
+    def decimals(self) -> int:
+        """The number of decimals of a displayed radius."""
+        return _FORMS[self].decimals
 
     def factor(self, size: Size) -> float:
-        """What a parameter is multiplied with to be shown."""
+        """Return the factor from a parameter to its displayed value."""
         match self:
             case Unit.ANGLE:
                 return 180 / math.pi
@@ -52,15 +86,15 @@ class Unit(Enum):
                 return 1.0
 
     def show(self, value: float, size: Size) -> str:
-        """A setting in the unit people use, to four digits. Guarantees use `show_down`.
+        """Return a setting in the displayed unit, to four digits. Guarantees use `show_down`.
 
         >>> Unit.ANGLE.show(math.pi / 2, (28, 28))
         '90°'
         """
-        return f"{value * self.factor(size):.4g}{_SHOWN[self][1]}"
+        return f"{value * self.factor(size):.4g}{self.symbol}"
 
     def show_down(self, value: float, size: Size, decimals: int = 2) -> str:
-        """`value` in the unit people use, never above the true figure.
+        """Return `value` in the displayed unit, never above the true figure.
 
         >>> Unit.ANGLE.show_down(math.radians(30), (28, 28))
         '29.99°'
@@ -75,43 +109,43 @@ class Unit(Enum):
                 exact *= 100
             case Unit.COEFFICIENT:
                 decimals += 2
-        return format_down(exact, decimals) + _SHOWN[self][1]
+        return format_down(exact, decimals) + self.symbol
+
+    def format_down(self, displayed: Fraction) -> str:
+        """Return a value that is already in the displayed unit, rounded down, with its symbol.
+
+        >>> Unit.ANGLE.format_down(Fraction(299999, 10000))
+        '29.99°'
+        """
+        return format_down(displayed, self.decimals) + self.symbol
 
 
-_SHOWN = {
-    Unit.ANGLE: ("degrees", "°"),
-    Unit.LENGTH: ("pixels", " px"),
-    Unit.FRACTION: ("per cent", " %"),
-    Unit.COEFFICIENT: ("coefficient", ""),
+_FORMS = {
+    Unit.ANGLE: _Form(
+        "degrees", "°", "deg", "degrees", 2, ("deg", "°", "rad"), "'54deg' or '0.94rad'"
+    ),
+    Unit.LENGTH: _Form(
+        "pixels", " px", "px", "px", 2, ("px", ""), "'4px', or '0.25' of half the shorter side"
+    ),
+    Unit.FRACTION: _Form("per cent", " %", "%", "percent", 2, ("%", ""), "'20%' or '0.2'"),
+    Unit.COEFFICIENT: _Form("coefficient", "", "", "coefficient", 4, ("",), "'0.1'"),
 }
 
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(deg|°|rad|px|%|)\s*")
-_SUFFIXES = {
-    Unit.ANGLE: ("deg", "°", "rad"),
-    Unit.LENGTH: ("px", ""),
-    Unit.FRACTION: ("%", ""),
-    Unit.COEFFICIENT: ("",),
-}
-_EXAMPLES = {
-    Unit.ANGLE: "'54deg' or '0.94rad'",
-    Unit.LENGTH: "'4px', or '0.25' of half the shorter side",
-    Unit.FRACTION: "'20%' or '0.2'",
-    Unit.COEFFICIENT: "'0.1'",
-}
 
 
 def parse_quantity(text: str, unit: Unit, size: Size | None = None) -> float:
-    """Read `54deg`, `0.94rad`, `4px` or `20%` as a number in the package's own units.
+    """Return the number that `54deg`, `0.94rad`, `4px` or `20%` stands for inside the package.
 
-    Pixels need the `size` of the image they are counted on.
+    Pixels need the `size` of the image.
 
     >>> parse_quantity("4px", Unit.LENGTH, (28, 28))
     0.2857142857142857
     """
     match = _QUANTITY.fullmatch(text)
-    if match is None or match[2] not in _SUFFIXES[unit]:
+    if match is None or match[2] not in _FORMS[unit].accepted:
         raise InputError(
-            f"the {unit.value}", repr(text), "must be a number with its unit", _EXAMPLES[unit]
+            f"the {unit.value}", repr(text), "must be a number with its unit", _FORMS[unit].examples
         )
     number, suffix = float(match[1]), match[2]
     if suffix in ("deg", "°"):

@@ -74,8 +74,8 @@ def test_every_angle_is_180_degrees(tmp_path: Path) -> None:
     run = stored(tmp_path, many(20), law=Uniform(math.pi))
     curve = steps_of(run.results, ANGLE)
     assert curve.ends == (Fraction(180),)
-    assert Radius("180deg", ANGLE).held_by(run.results[0])
-    assert Radius("270deg", ANGLE).held_by(run.results[0]), "there is no further than half a turn"
+    assert Radius("180deg", ANGLE).holds(run.results[0])
+    assert Radius("270deg", ANGLE).holds(run.results[0]), "there is no further than half a turn"
 
 
 @given(st.floats(0, 3), st.sampled_from(list(Unit)))
@@ -102,7 +102,7 @@ def test_pixels_are_counted_on_each_image(tmp_path: Path) -> None:
     assert both[0].certificate.radius == both[1].certificate.radius
     small, large = (reach(block, r.certificate.radius, r.certificate.space.size) for r in both)
     assert large == pytest.approx(4 * small)
-    assert [Radius("20px", block).held_by(result) for result in both] == [False, True]
+    assert [Radius("20px", block).holds(result) for result in both] == [False, True]
 
 
 def test_a_summary_adds_up_over_classes(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Literal
 from deformrs.benchmarks.questions import Questions
 from deformrs.benchmarks.subject import Subject
 from deformrs.dataset import certify_dataset
+from deformrs.report.summary import count_certified
 from deformrs.runs import Result
 from deformrs.stopping import RadiusAsked, Stopping
 
@@ -128,7 +129,7 @@ def tally(
 def certified_at(radii: Sequence[str], results: Sequence[Result]) -> dict[str, float]:
     """Per cent right and certified at each radius."""
     return {
-        radius: round(100 * sum(RadiusAsked(radius).holds(r) for r in results) / len(results), 4)
+        radius: round(100 * count_certified(results, RadiusAsked(radius)) / len(results), 4)
         for radius in radii
     }
 

@@ -31,6 +31,7 @@ from deformrs.cli.progress import Rates, step
 from deformrs.dataset import certify_dataset, chosen, together_for
 from deformrs.errors import InputError
 from deformrs.report.people import noise_words, reach, shown_down
+from deformrs.report.summary import count_certified
 from deformrs.rounding import percent_down, percent_up
 from deformrs.runs import Result
 from deformrs.statistics import check_method
@@ -216,7 +217,7 @@ def summary(
         f"{abstained} of {total}" + so_far,
     ]
     for question in questions:
-        held = sum(question.holds(result) for result in results)
+        held = count_certified(results, question)
         lines.append(f"  right, certified {question.words:<12} {share(held)}")
     if len(first.radii) == 1 and averaged:
         block = first.space.blocks[0]

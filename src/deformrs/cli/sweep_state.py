@@ -18,7 +18,7 @@ from deformrs.errors import InputError
 from deformrs.models.saved import MODEL
 from deformrs.models.weights import file_digest
 from deformrs.report.people import shown_down
-from deformrs.report.summary import summarise
+from deformrs.report.summary import count_certified, summarise
 from deformrs.rounding import percent_down
 from deformrs.runs import CERTIFICATES, CONFIG, Result, read_config, read_run, write_atomically
 from deformrs.runs.files import stored_bytes
@@ -206,7 +206,7 @@ def row_of(name: str, results: Sequence[Result], questions: Sequence[Question]) 
     return Row(
         name,
         _NONE if counted.plain is None else share(counted.plain),
-        {q.text: share(sum(q.holds(result) for result in results)) for q in questions},
+        {q.text: share(count_certified(results, q)) for q in questions},
         shown_down(counted.averages[0], blocks[0].unit) if len(blocks) == 1 else _NONE,
     )
 

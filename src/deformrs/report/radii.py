@@ -70,8 +70,8 @@ class Radius:
         values += [self.block.reach(r) for r in asked if isinstance(r, int | float)]
         return any(math.isclose(value, self.value(size), abs_tol=1e-12) for value in values)
 
-    def held_by(self, result: Result) -> bool:
-        """Is the image right, and certified at every shift of that norm?"""
+    def holds(self, result: Result) -> bool:
+        """Return whether the prediction is correct and certified at this radius."""
         return result.holds(self.value(result.certificate.space.size))
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Protocol
 
 from deformrs.certificate import Certificate
 from deformrs.errors import InputError
@@ -13,6 +14,24 @@ from deformrs.report.people import reach
 from deformrs.report.radii import Radius
 from deformrs.rounding import percent_down, round_down
 from deformrs.runs import Result
+
+
+class Query(Protocol):
+    """A radius or region that a certificate may cover."""
+
+    def holds(self, result: Result) -> bool:
+        """Return whether a result is correct and certified for this query."""
+        ...
+
+
+def count_certified(results: Iterable[Result], query: float | Query) -> int:
+    """Return how many results are correct and certified at a radius, or for a query.
+
+    A number is a radius in the package's own unit.
+    """
+    if isinstance(query, int | float):
+        return sum(result.holds(query) for result in results)
+    return sum(query.holds(result) for result in results)
 
 
 @dataclass(frozen=True)
@@ -40,7 +59,7 @@ def accuracy_rows(results: Sequence[Result], radii: dict[str, float]) -> list[Ro
     """One row for every radius, given by how it is shown: {"10°": math.radians(10)}."""
     check_results(results)
     return [
-        Row(shown, radius, sum(result.holds(radius) for result in results), len(results))
+        Row(shown, radius, count_certified(results, radius), len(results))
         for shown, radius in radii.items()
     ]
 
@@ -104,7 +123,7 @@ def summarise(results: Sequence[Result], radii: Sequence[Radius] = ()) -> Summar
             / len(results)
             for k, block in enumerate(blocks)
         ),
-        certified=tuple(sum(radius.held_by(result) for result in right) for radius in radii),
+        certified=tuple(count_certified(right, radius) for radius in radii),
     )
 
 
