@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from typing import ClassVar, Self
 
-from deformrs.errors import InputError
+from deformrs.errors import InputError, did_you_mean
 
 Config = dict[str, "ConfigValue"]
 ConfigValue = str | int | float | bool | None | list["ConfigValue"] | Config
@@ -77,12 +76,11 @@ class Configurable:
         values = dict(config)
         name = values.pop("name", None)
         if not isinstance(name, str) or name not in cls.registry:
-            near = difflib.get_close_matches(str(name), cls.registry, n=1)
             raise InputError(
                 "the name",
                 repr(name),
                 "must be one of " + ", ".join(sorted(cls.registry)),
-                f"did you mean {near[0]!r}?" if near else "check the spelling",
+                did_you_mean(name, cls.registry),
             )
         kind = cls.registry[name]
         if not issubclass(kind, cls):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class DeformRSError(Exception):
     """Base of every error this package raises on purpose.
@@ -36,3 +39,13 @@ class ScarcityWarning(UserWarning):
 
 class UnsupportedError(DeformRSError, TypeError):
     """The objects are fine one by one, but this question cannot be asked of them together."""
+
+
+def did_you_mean(name: object, known: Iterable[str], fallback: str = "check the spelling") -> str:
+    """Return the remedy for a misspelt name: its nearest known spelling, or `fallback`.
+
+    >>> did_you_mean("rotatoin", ["rotation", "shear"])
+    "did you mean 'rotation'?"
+    """
+    nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+    return f"did you mean {nearest[0]!r}?" if nearest else fallback

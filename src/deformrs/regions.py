@@ -5,7 +5,6 @@ If a certificate covers every enclosing shift, it covers the whole set: docs/the
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
 import re
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deformrs.checks import check_integer, is_real
-from deformrs.errors import InputError, UnsupportedError
+from deformrs.errors import InputError, UnsupportedError, did_you_mean
 from deformrs.rounding import round_up
 from deformrs.space import Space
 from deformrs.units import Size, Unit, parse_quantity, unit_px
@@ -194,12 +193,11 @@ def _factor(item: str) -> Factor:
         )
     name, sign, value = match.groups()
     if name not in _FAMILIES:
-        near = difflib.get_close_matches(name, _FAMILIES, n=1)
         raise InputError(
             "a transformation",
             repr(name),
             "must be one of " + ", ".join(_FAMILIES),
-            f"did you mean {near[0]!r}?" if near else "check the spelling",
+            did_you_mean(name, _FAMILIES),
         )
     ends = value.split("..") if sign == "=" else [value]
     if len(ends) != (2 if sign == "=" else 1):

@@ -11,7 +11,6 @@ uniform:30deg+gaussian:0.1        one law for each part of a composition
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from deformrs.config import Config, ConfigValue
 from deformrs.deformations import Compose, Deformation
-from deformrs.errors import DeformRSError, InputError
+from deformrs.errors import DeformRSError, InputError, did_you_mean
 from deformrs.noise import Gaussian, Independent, NoiseLaw, Uniform
 from deformrs.space import Block, Space
 from deformrs.units import parse_quantity
@@ -41,12 +40,11 @@ def load_object(path: Path, name: str) -> object:
         spec.loader.exec_module(module)
     if not hasattr(module, name):
         names = [key for key in vars(module) if not key.startswith("_")]
-        near = difflib.get_close_matches(name, names, n=1)
         raise InputError(
             f"{name!r} in {path}",
             "missing",
             "must be defined there",
-            f"did you mean {near[0]!r}?" if near else "check the spelling",
+            did_you_mean(name, names),
         )
     return getattr(module, name)
 
@@ -131,7 +129,7 @@ def _family(text: str) -> Deformation:
             "the deformation",
             repr(name),
             "must be one of " + ", ".join(names),
-            _nearest(name, names) or "join several with '+'; a file of your own is lens.py:Lens",
+            did_you_mean(name, names, "join several with '+'; a file of your own is lens.py:Lens"),
         )
     return Deformation.from_config(_fields(Deformation.registry[name], rest) | {"name": name})
 
@@ -171,7 +169,7 @@ def _law(text: str, block: Block, space: Space) -> Uniform | Gaussian:
             "the noise",
             repr(name),
             "must be one of " + ", ".join(_LAWS),
-            _nearest(name, list(_LAWS)) or "e.g. uniform:30deg or gaussian:0.1",
+            did_you_mean(name, _LAWS, "e.g. uniform:30deg or gaussian:0.1"),
         )
     if not scales.strip():
         raise InputError("the noise", repr(text), "must have a scale", f"e.g. {name}:0.1")
@@ -179,8 +177,3 @@ def _law(text: str, block: Block, space: Space) -> Uniform | Gaussian:
     law = _LAWS[name](values if len(values) > 1 else values[0])
     law.check(space)
     return law
-
-
-def _nearest(name: str, names: list[str]) -> str | None:
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else None

@@ -275,7 +275,7 @@ def _quantity(name: str, value: float | str, space: Space) -> float:
 
 
 @dataclass(frozen=True)
-class RadiusAsked:
+class RadiusQuery:
     """Does it hold up to this radius? `text` is a quantity such as 10deg, 5px or 20%."""
 
     text: str
@@ -305,7 +305,7 @@ class RadiusAsked:
 
 
 @dataclass(frozen=True)
-class RegionAsked:
+class RegionQuery:
     """Does it hold for every transformation of a region?"""
 
     text: str
@@ -325,12 +325,12 @@ class RegionAsked:
         return result.correct and result.certificate.covers_region(self.region)
 
 
-Question = RadiusAsked | RegionAsked
+Query = RadiusQuery | RegionQuery
 
 
-def questions(radii: Sequence[str], regions: Sequence[str]) -> list[Question]:
+def parse_queries(radii: Sequence[str], regions: Sequence[str]) -> list[Query]:
     """The questions that people typed."""
     return [
-        *(RadiusAsked(text) for text in radii),
-        *(RegionAsked(text, Region.parse(text)) for text in regions),
+        *(RadiusQuery(text) for text in radii),
+        *(RegionQuery(text, Region.parse(text)) for text in regions),
     ]

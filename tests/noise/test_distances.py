@@ -13,10 +13,10 @@ from spaces import ANGLE, PLACE, ZOOM, decided, space_of
 
 from deformrs.deformations import VectorField
 from deformrs.errors import InputError
-from deformrs.noise.base import NoiseLaw, distance_of
 from deformrs.noise.distance import Distance
 from deformrs.noise.gaussian import Gaussian
 from deformrs.noise.independent import Independent
+from deformrs.noise.law import NoiseLaw, distance_of
 from deformrs.noise.uniform import Uniform
 from deformrs.regions import Region
 from deformrs.space import Space

@@ -16,7 +16,7 @@ from deformrs.cli.arguments import chosen_device
 from deformrs.config import Config
 from deformrs.errors import InputError
 from deformrs.runs import Result, StoredRun, read_run, read_times
-from deformrs.stopping import RadiusAsked
+from deformrs.stopping import RadiusQuery
 from deformrs.units import parse_quantity
 
 
@@ -117,7 +117,7 @@ def _not_countable(run: StoredRun, asked: str) -> InputError:
 
 def _checked(radii: Sequence[str], run: StoredRun) -> tuple[str, ...]:
     for radius in radii:
-        RadiusAsked(radius).check(run.results[0].certificate.space)
+        RadiusQuery(radius).check(run.results[0].certificate.space)
     return tuple(radii)
 
 

@@ -12,7 +12,7 @@ from deformrs.benchmarks.subject import Subject
 from deformrs.dataset import certify_dataset
 from deformrs.report.summary import count_certified
 from deformrs.runs import Result
-from deformrs.stopping import RadiusAsked, Stopping
+from deformrs.stopping import RadiusQuery, Stopping
 
 N0 = 100
 Protocol = Literal["fixed", "adaptive", "decide"]
@@ -129,7 +129,7 @@ def tally(
 def certified_at(radii: Sequence[str], results: Sequence[Result]) -> dict[str, float]:
     """Per cent right and certified at each radius."""
     return {
-        radius: round(100 * count_certified(results, RadiusAsked(radius)) / len(results), 4)
+        radius: round(100 * count_certified(results, RadiusQuery(radius)) / len(results), 4)
         for radius in radii
     }
 

@@ -35,7 +35,7 @@ from deformrs.report.summary import count_certified
 from deformrs.rounding import percent_down, percent_up
 from deformrs.runs import Result
 from deformrs.statistics import check_method
-from deformrs.stopping import Question, RadiusAsked, RegionAsked, Stopping
+from deformrs.stopping import Query, RadiusQuery, RegionQuery, Stopping
 
 if TYPE_CHECKING:
     from deformrs.cli.arguments import DataOptions, ModelOptions, SmoothingOptions
@@ -78,19 +78,19 @@ class Sampling:
                 "leave one of the two out",
             )
 
-    def stopping(self, questions: Sequence[Question]) -> Stopping | None:
+    def stopping(self, questions: Sequence[Query]) -> Stopping | None:
         """When an image has enough samples; None: when it has all n."""
         if self.fixed or (not questions and self.adaptive is None):
             return None
         return Stopping(
-            radii=tuple(q.text for q in questions if isinstance(q, RadiusAsked)),
-            regions=tuple(q.text for q in questions if isinstance(q, RegionAsked)),
+            radii=tuple(q.text for q in questions if isinstance(q, RadiusQuery)),
+            regions=tuple(q.text for q in questions if isinstance(q, RegionQuery)),
             tolerance=self.adaptive,
         )
 
 
 def certify_job(
-    job: Job, sampling: Sampling, out: Path, console: Console, questions: Sequence[Question] = ()
+    job: Job, sampling: Sampling, out: Path, console: Console, questions: Sequence[Query] = ()
 ) -> list[Result]:
     """Certify what the job asks into the run folder `out`, and show how it goes."""
     space = job.classifier.deformation.space(job.size)
@@ -168,7 +168,7 @@ def _warm_up(job: Job, n: int, stopping: Stopping | None, console: Console) -> N
 class Tally:
     """How many results answer each question with yes, as they come."""
 
-    def __init__(self, questions: Sequence[Question]) -> None:
+    def __init__(self, questions: Sequence[Query]) -> None:
         self._held = dict.fromkeys(questions, 0)
         self._total = 0
 
@@ -193,7 +193,7 @@ def _joined(*words: str) -> str:
 
 
 def summary(
-    results: Sequence[Result], questions: Sequence[Question], *, averaged: bool = True
+    results: Sequence[Result], questions: Sequence[Query], *, averaged: bool = True
 ) -> list[str]:
     """What came of it, a line each.
 
@@ -231,8 +231,8 @@ def summary(
     return lines
 
 
-def _is_zero(question: Question) -> bool:
-    return isinstance(question, RadiusAsked) and not re.search("[1-9]", question.text)
+def _is_zero(question: Query) -> bool:
+    return isinstance(question, RadiusQuery) and not re.search("[1-9]", question.text)
 
 
 def _samples(results: Sequence[Result]) -> str:
@@ -306,11 +306,11 @@ def certify(
     from deformrs.cli.trained import certification
     from deformrs.report.export import export_tsv
     from deformrs.runs import read_times, write_atomically
-    from deformrs.stopping import questions
+    from deformrs.stopping import parse_queries
 
     console = Console(highlight=False)
     check_writable("--export", export)
-    asked = questions(split_list(radii), regions)
+    asked = parse_queries(split_list(radii), regions)
     sampling = Sampling(
         n=n,
         n0=n0,

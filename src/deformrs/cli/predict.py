@@ -28,7 +28,7 @@ from deformrs.geometry import size_of
 from deformrs.rounding import format_down
 from deformrs.runs import Result, read_config
 from deformrs.smoothing import SmoothedClassifier
-from deformrs.stopping import Question
+from deformrs.stopping import Query
 
 if TYPE_CHECKING:
     from deformrs.cli.arguments import ModelOptions, SmoothingOptions
@@ -90,7 +90,7 @@ def predictions(
     model: ModelOptions,
     smoothing: SmoothingOptions,
     sampling: Sampling,
-    questions: Sequence[Question] = (),
+    questions: Sequence[Query] = (),
     run: Path | None = None,
 ) -> Iterator[Answer]:
     """One answer a file, in their order; a file that cannot be read is answered with its fault.
@@ -164,14 +164,14 @@ def predict(
     from deformrs.cli.arguments import options_of
     from deformrs.cli.certify import Sampling
     from deformrs.cli.trained import find_trained
-    from deformrs.stopping import questions
+    from deformrs.stopping import parse_queries
 
     trained = find_trained(model.model, model.weights) if run is None else None
     if trained is not None:
         smoothing = trained.smoothing_for(smoothing, padding_given=typed("padding"))
     model, smoothing = options_of(run, model, smoothing)
     sampling = Sampling(n=n, n0=n0, alpha=alpha, seed=seed)
-    asked = questions((), regions)
+    asked = parse_queries((), regions)
     failed = 0
     for answer in predictions(files, model, smoothing, sampling, asked, run):
         if answer.fault is not None:

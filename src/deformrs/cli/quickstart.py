@@ -27,7 +27,7 @@ from deformrs.report.curves import draw_curve
 from deformrs.report.gallery import Exhibit, draw_gallery
 from deformrs.report.summary import Row, accuracy_rows, average_radius, markdown
 from deformrs.runs import Result, write_atomically
-from deformrs.stopping import RadiusAsked
+from deformrs.stopping import RadiusQuery
 
 RADII = {f"{degrees}°": math.radians(degrees) for degrees in (10, 30, 60)}
 SMOOTHING = SmoothingOptions("rotation", "uniform:90deg")
@@ -78,7 +78,7 @@ def run(settings: Settings, console: Console) -> Tour:
     sampling = Sampling(
         settings.n, settings.n0, settings.alpha, settings.seed, max=settings.digits, fixed=True
     )
-    results = certify_job(job, sampling, out, console, [RadiusAsked("30deg")])
+    results = certify_job(job, sampling, out, console, [RadiusQuery("30deg")])
 
     files = {
         name: out / name for name in ("certificates.jsonl", "table.md", "curve.png", "gallery.png")

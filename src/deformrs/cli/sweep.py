@@ -42,7 +42,7 @@ from deformrs.data.preparation import Preparation
 from deformrs.errors import DeformRSError, InputError
 from deformrs.report.writing import write_report
 from deformrs.runs import Result, read_run
-from deformrs.stopping import RadiusAsked, RegionAsked
+from deformrs.stopping import RadiusQuery, RegionQuery
 
 if TYPE_CHECKING:
     from deformrs.cli.sweep_file import SweepAsked, Values
@@ -117,8 +117,8 @@ def report_runs(runs: Sequence[PlannedRun], out: Path) -> tuple[dict[str, Path],
     files = write_report(
         [read_run(run.folder) for run in runs],
         out,
-        radii=texts_of(runs, RadiusAsked),
-        regions=texts_of(runs, RegionAsked),
+        radii=texts_of(runs, RadiusQuery),
+        regions=texts_of(runs, RegionQuery),
         images=images,
     )
     return files, images.missing

@@ -35,7 +35,7 @@ from deformrs.errors import DeformRSError, InputError, UnsupportedError
 from deformrs.models.saved import WEIGHTS, of_file
 from deformrs.space import Space
 from deformrs.specs import parse_deformation, parse_noise
-from deformrs.stopping import Question, RadiusAsked, RegionAsked, questions
+from deformrs.stopping import Query, RadiusQuery, RegionQuery, parse_queries
 from deformrs.training.augmentation import parse_augmentation
 
 
@@ -54,7 +54,7 @@ class PlannedRun:
     own_test_split: bool
     """Is it certified on the test split of the data it is trained on?"""
     sampling: Sampling
-    questions: tuple[Question, ...]
+    questions: tuple[Query, ...]
     network: PlannedRun | None = None
     """The run whose network this one certifies; None: it trains its own."""
     begin: PlannedRun | None = None
@@ -97,7 +97,7 @@ class Sweep:
     runs: tuple[PlannedRun, ...]
 
 
-def texts_of(runs: Sequence[PlannedRun], kind: type[Question]) -> tuple[str, ...]:
+def texts_of(runs: Sequence[PlannedRun], kind: type[Query]) -> tuple[str, ...]:
     """What is asked of any of these runs: radii or regions, each once."""
     asked = (q.text for run in runs for q in run.questions if isinstance(q, kind))
     return tuple(dict.fromkeys(asked))
@@ -168,7 +168,7 @@ def plan_sweep(asked: SweepAsked) -> Sweep:
             planning = _Planning(train, certify, network, begin, unfit)
             with _told(entry.where):
                 runs.append(planning.run(deformation, noise, asked.out / name))
-    used = texts_of(runs, RadiusAsked) + texts_of(runs, RegionAsked)
+    used = texts_of(runs, RadiusQuery) + texts_of(runs, RegionQuery)
     for text, fault in unfit.items():
         if text not in used:
             with _told(asked.where):
@@ -287,14 +287,12 @@ def _built(kind: type[Options], values: Values) -> Options:
     return kind(**{key: value for key, value in values.items() if key in names})
 
 
-def _fitting(
-    certify: Values, space: Space, unfit: dict[str, DeformRSError]
-) -> tuple[Question, ...]:
+def _fitting(certify: Values, space: Space, unfit: dict[str, DeformRSError]) -> tuple[Query, ...]:
     """The questions that can be asked over that space; why others cannot goes to `unfit`."""
     found = []
     parts = [part.strip() for text in _texts(certify, "radii") for part in text.split(",")]
     radii = [part for part in parts if part]
-    for question in questions(radii, _texts(certify, "regions")):
+    for question in parse_queries(radii, _texts(certify, "regions")):
         try:
             question.check(space)
             found.append(question)

@@ -23,7 +23,7 @@ from deformrs.rounding import percent_down
 from deformrs.runs import CERTIFICATES, CONFIG, Result, read_config, read_run, write_atomically
 from deformrs.runs.files import stored_bytes
 from deformrs.specs import python_files
-from deformrs.stopping import Question, RegionAsked
+from deformrs.stopping import Query, RegionQuery
 from deformrs.training.output import EPOCHS, TRAINING
 
 MARK = "sweep.json"
@@ -195,7 +195,7 @@ class Row:
     average: str
 
 
-def row_of(name: str, results: Sequence[Result], questions: Sequence[Question]) -> Row:
+def row_of(name: str, results: Sequence[Result], questions: Sequence[Query]) -> Row:
     """What the results of a run come to."""
     counted = summarise(results)
     blocks = results[0].certificate.space.blocks
@@ -211,13 +211,13 @@ def row_of(name: str, results: Sequence[Result], questions: Sequence[Question]) 
     )
 
 
-def table(rows: Sequence[Row], questions: Sequence[Question]) -> list[str]:
+def table(rows: Sequence[Row], questions: Sequence[Query]) -> list[str]:
     """Lines of a table, a row a run; what was not asked of a run is left open.
 
     Regions are long: they are numbered, and spelt out beneath.
     """
     asked = list({question.text: question for question in questions}.values())
-    regions = [question.text for question in asked if isinstance(question, RegionAsked)]
+    regions = [question.text for question in asked if isinstance(question, RegionQuery)]
     heads = [f"({regions.index(q.text) + 1})" if q.text in regions else q.text for q in asked]
     cells = [["run", "plain", *heads, "average radius"]]
     for row in rows:

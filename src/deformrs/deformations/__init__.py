@@ -1,9 +1,9 @@
 """Families of deformations, one a file."""
 
 from deformrs.deformations.affine import Affine
-from deformrs.deformations.base import Deformation
 from deformrs.deformations.compose import Compose
 from deformrs.deformations.dct import DCT
+from deformrs.deformations.deformation import Deformation
 from deformrs.deformations.rotation import Rotation
 from deformrs.deformations.scaling import Scaling
 from deformrs.deformations.shear import Shear

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from deformrs.deformations.base import Deformation, column, combined
+from deformrs.deformations.deformation import Deformation, column, combined
 from deformrs.units import Size, Unit
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from deformrs.config import Config
-from deformrs.deformations.base import Deformation
+from deformrs.deformations.deformation import Deformation
 from deformrs.deformations.rotation import Rotation
 from deformrs.deformations.scaling import Scaling
 from deformrs.deformations.translation import Translation

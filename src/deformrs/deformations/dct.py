@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from deformrs.checks import check_integer
-from deformrs.deformations.base import Deformation, combined
+from deformrs.deformations.deformation import Deformation, combined
 from deformrs.errors import InputError
 from deformrs.units import Size, Unit, unit_px
 

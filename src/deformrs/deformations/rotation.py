@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from deformrs.deformations.base import Deformation
+from deformrs.deformations.deformation import Deformation
 from deformrs.units import Size, Unit
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from deformrs.deformations.base import Deformation
+from deformrs.deformations.deformation import Deformation
 from deformrs.units import Size, Unit
 
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from deformrs.certificate import Bound
 from deformrs.config import Config
 from deformrs.errors import InputError
-from deformrs.noise.base import NoiseLaw
 from deformrs.noise.distance import Distance
 from deformrs.noise.gaussian import Gaussian
+from deformrs.noise.law import NoiseLaw
 from deformrs.noise.uniform import Uniform
 from deformrs.space import Space
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from deformrs.certificate import Bound
 from deformrs.checks import is_real
 from deformrs.errors import InputError
-from deformrs.noise.base import NoiseLaw
+from deformrs.noise.law import NoiseLaw
 from deformrs.space import Space
 
 if TYPE_CHECKING:
