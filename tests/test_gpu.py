@@ -132,7 +132,7 @@ def test_an_exported_program_on_the_gpu(tmp_path: Path) -> None:
     program = torch.export.export(net, (torch.zeros(2, 1, 28, 28),), dynamic_shapes=({0: batch},))
     torch.export.save(program, tmp_path / "net.pt2")
     images = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
-    loaded = load_model(str(tmp_path / "net.pt2"), device="cuda")
+    loaded = load_model(str(tmp_path / "net.pt2"), device="cuda", trust_code=True)
     with torch.inference_mode():
         found = loaded.module(images.cuda()).cpu()
         assert torch.allclose(found, net(images), atol=0.02)

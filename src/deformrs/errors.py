@@ -41,11 +41,21 @@ class UnsupportedError(DeformRSError, TypeError):
     """The objects are fine one by one, but this question cannot be asked of them together."""
 
 
+def nearest(name: object, known: Iterable[str]) -> str | None:
+    """Return the known name that is spelt most like this one, or None if none is close.
+
+    >>> nearest("rotatoin", ["rotation", "shear"])
+    'rotation'
+    """
+    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+    return close[0] if close else None
+
+
 def did_you_mean(name: object, known: Iterable[str], fallback: str = "check the spelling") -> str:
     """Return the remedy for a misspelt name: its nearest known spelling, or `fallback`.
 
     >>> did_you_mean("rotatoin", ["rotation", "shear"])
     "did you mean 'rotation'?"
     """
-    nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    return f"did you mean {nearest[0]!r}?" if nearest else fallback
+    close = nearest(name, known)
+    return fallback if close is None else f"did you mean {close!r}?"

@@ -22,6 +22,27 @@ R = TypeVar("R")
 _MODES = {"default": None, "max-autotune": "max-autotune-no-cudagraphs"}
 
 
+def usable_device(device: torch.device | str) -> torch.device:
+    """Return the device, with its index; raise unless tensors can be computed on it.
+
+    >>> usable_device("cpu")
+    device(type='cpu')
+    """
+    try:
+        usable = torch.empty(0, device=device).device
+        if usable.type == "meta":
+            raise RuntimeError("it computes nothing")
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0].split(". ")[0].rstrip(".")
+        raise InputError(
+            "the device",
+            repr(str(device)),
+            f"cannot be used here ({reason[:120]})",
+            "e.g. 'cpu' or 'cuda'",
+        ) from error
+    return usable
+
+
 def check_compiled(compiled: object) -> None:
     """One of the names that `Compiled` lists."""
     if compiled not in get_args(Compiled):

@@ -11,7 +11,7 @@ from deformrs.certificate import Certificate
 from deformrs.checks import check_alpha, check_integer, check_seed
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError
-from deformrs.execution import Compiled, check_evaluating
+from deformrs.execution import Compiled, check_evaluating, usable_device
 from deformrs.geometry import Padding, check_images, check_padding, size_of
 from deformrs.noise import NoiseLaw
 from deformrs.protocol import counts_of, method_for
@@ -77,7 +77,7 @@ class SmoothedClassifier:
             how=compiled,
         )
         self._rules: dict[tuple[Stopping, Space, float, int, str], Rule] = {}
-        self.device = None if device is None else _as_device(device)
+        self.device = None if device is None else usable_device(device)
 
     # What is certified is what is sampled: both are the sampler's, and cannot be set.
 
@@ -308,13 +308,3 @@ class SmoothedClassifier:
             last_look = method != "anytime"
             self._rules[key] = stopping.rule(self.noise, space, alpha, n, last_look=last_look)
         return self._rules[key]
-
-
-def _as_device(device: torch.device | str) -> torch.device:
-    try:
-        return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            "device", repr(device), f"cannot be used here ({reason})", "e.g. 'cpu'"
-        ) from error

@@ -181,13 +181,12 @@ def test_an_exported_program(photos: Path) -> None:
         colour_net(), (torch.zeros(2, 3, 24, 24),), dynamic_shapes=({0: batch},)
     )
     torch.export.save(program, folder / "net.pt2")
-    plain = certified(folder, "--model", "net.pt2", "--resize", "24", "--crop", "24")
+    sizes = ("--resize", "24", "--crop", "24")
+    plain = certified(folder, "--model", "net.pt2", "--trust-code", *sizes)
     (folder / "run" / CERTIFICATES).unlink()
     (folder / "run" / "config.json").unlink()
     (folder / "mymodel.py").write_text(FACTORY.replace("seed=9", "seed=11"))
-    assert plain == certified(
-        folder, "--model", "mymodel.py:build", "--resize", "24", "--crop", "24"
-    )
+    assert plain == certified(folder, "--model", "mymodel.py:build", *sizes)
 
 
 def test_a_timm_name_with_local_weights(photos: Path) -> None:

@@ -112,5 +112,5 @@ def test_a_loaded_model_says_what_became_of_them(tmp_path: Path) -> None:
     kept = load_model(f"{tmp_path / 'own.py'}:build")
     assert kept.about["batch_norm"] == "kept"
     assert norms(kept.module) == 1
-    program = load_model(str(export(tmp_path / "net.pt2", tiny_net())))
+    program = load_model(str(export(tmp_path / "net.pt2", tiny_net())), trust_code=True)
     assert "batch_norm" not in program.about

@@ -13,7 +13,7 @@ from small_files import TinyNet, same, scores, some_images, tiny_net
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import load_model
-from deformrs.models.weights import file_digest
+from deformrs.runs.files import file_digest
 
 NETWORK = """
 from small_files import TinyNet

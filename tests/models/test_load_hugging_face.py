@@ -16,7 +16,7 @@ from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.models import check_fixed, load_model
 from deformrs.models.hugging_face import read_processor
-from deformrs.models.weights import file_digest
+from deformrs.runs.files import file_digest
 
 torchvision_ops.declare()
 transformers = pytest.importorskip("transformers")

@@ -83,7 +83,7 @@ def test_missing_weights_are_named_before_anything_is_built(tmp_path: Path) -> N
 def test_options_are_checked_first() -> None:
     with pytest.raises(InputError, match="did you mean 'bfloat16'"):
         load_model("timm:resnet18", precision=cast("Any", "bfloat"))
-    with pytest.raises(InputError, match="device is 'gpu'; it cannot be used here"):
+    with pytest.raises(InputError, match="the device is 'gpu'; it cannot be used here"):
         load_model("timm:resnet18", device="gpu")
     with pytest.raises(InputError, match="needs both"):
         load_model("timm:resnet18", mean=(0.5,))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, ModelError
 from deformrs.models import check_fixed, load_model
-from deformrs.models.weights import file_digest
+from deformrs.runs.files import file_digest
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

@@ -11,7 +11,7 @@ from small_files import draw, same, some_images, tiny_net
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import SmallCNN, load_model, save_model
-from deformrs.models.weights import file_digest
+from deformrs.runs.files import file_digest
 
 DIGITS = Preparation(channels=1)
 

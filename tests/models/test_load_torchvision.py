@@ -12,7 +12,7 @@ from small_files import normalised, photo, same, some_images
 import torchvision_ops
 from deformrs.errors import InputError
 from deformrs.models import load_model
-from deformrs.models.weights import file_digest
+from deformrs.runs.files import file_digest
 
 torchvision_ops.declare()
 torchvision = pytest.importorskip("torchvision")

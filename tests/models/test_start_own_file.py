@@ -18,7 +18,8 @@ from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import load_model, save_model, start_model
 from deformrs.models.optional_dependencies import seeded
-from deformrs.models.weights import file_digest, state_digest
+from deformrs.models.weights import state_digest
+from deformrs.runs.files import file_digest
 
 torchvision_ops.declare()
 

@@ -19,7 +19,8 @@ from deformrs.models import (
     save_model,
     start_model,
 )
-from deformrs.models.weights import file_digest, state_digest
+from deformrs.models.weights import state_digest
+from deformrs.runs.files import file_digest
 
 torchvision_ops.declare()
 timm = pytest.importorskip("timm")

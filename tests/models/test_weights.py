@@ -16,7 +16,8 @@ from small_files import Payload, TinyNet, draw, is_harmful, tiny_net
 from torch import nn
 
 from deformrs.errors import InputError
-from deformrs.models.weights import file_digest, fit_state, read_state, state_digest
+from deformrs.models.weights import fit_state, read_state, state_digest
+from deformrs.runs.files import file_digest
 
 
 def test_guarantee_read_state_never_runs_a_pickle(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from deformrs.data import HeldOut, ImageSet, load_data
 from deformrs.data.base import SplitAsked, check_share
 from deformrs.data.preparation import Interpolation, Preparation
 from deformrs.errors import InputError
-from deformrs.execution import Compiled
+from deformrs.execution import Compiled, usable_device
 from deformrs.geometry import Padding
 from deformrs.models import LoadedModel, PrecisionAsked, Start, load_model, start_model
 from deformrs.runs import CONFIG, read_config
@@ -237,19 +237,7 @@ def chosen_device(text: str) -> torch.device:
     """`auto` is the GPU where there is one."""
     if text == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.empty(0, device=text).device
-        if device.type == "meta":
-            raise RuntimeError("it computes nothing")
-        return device
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0].split(". ")[0].rstrip(".")
-        raise InputError(
-            "the device",
-            repr(text),
-            f"cannot be used here ({reason[:120]})",
-            "e.g. cpu, cuda or auto",
-        ) from error
+    return usable_device(text)
 
 
 def options_from_run(folder: Path) -> tuple[ModelOptions, DataOptions, SmoothingOptions]:

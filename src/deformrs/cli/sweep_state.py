@@ -16,12 +16,11 @@ from deformrs.config import Config
 from deformrs.dataset import chosen
 from deformrs.errors import InputError
 from deformrs.models.saved import MODEL
-from deformrs.models.weights import file_digest
 from deformrs.report.people import shown_down
 from deformrs.report.summary import count_certified, summarise
 from deformrs.rounding import percent_down
 from deformrs.runs import CERTIFICATES, CONFIG, Result, read_config, read_run, write_atomically
-from deformrs.runs.files import stored_bytes
+from deformrs.runs.files import file_digest, stored_bytes
 from deformrs.specs import python_files
 from deformrs.stopping import Query, RegionQuery
 from deformrs.training.output import EPOCHS, TRAINING

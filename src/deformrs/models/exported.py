@@ -1,4 +1,8 @@
-"""Programs written by `torch.export.save`."""
+"""Programs written by `torch.export.save`.
+
+Such a file can hold pickles, compiled libraries and expressions that torch evaluates while it loads
+them: it is code, and is loaded only where the user says that it is trusted.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +16,27 @@ from torch.export import ExportedProgram
 
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, ModelError
-from deformrs.models.exported_archive import clean_copy
 from deformrs.models.optional_dependencies import first_line, quiet
-from deformrs.models.types import BuiltModel, Found, in_batches, read_scores
-from deformrs.models.weights import file_digest, require_file
+from deformrs.models.types import BuiltModel, Found, in_batches, read_scores, require_trust
+from deformrs.models.weights import require_file
+from deformrs.runs.files import file_digest
 
 _SWITCHES = ("train", "training", "dropout_p", "dropout")
 
 
-def load_exported(path: Path, device: torch.device) -> Found:
-    """`*.pt2` with one input, N x C x H x W. A fixed H x W is cut out."""
+def load_exported(path: Path, device: torch.device, trust_code: bool) -> Found:
+    """Load a `.pt2` file with one input, N x C x H x W. A fixed H x W becomes the crop.
+
+    Guarantee: without `trust_code` the file is not opened.
+    """
     require_file("the exported program", path)
+    require_trust(
+        trust_code,
+        f"the exported program {path}",
+        "a file that can run any code when it is loaded",
+        "or convert it to ONNX, or build the network in a Python file of your own and save its "
+        "weights as .safetensors",
+    )
     program = _program(path)
     check_evaluation(path, program)
     shape, dtype = _input(path, program)
@@ -83,11 +97,10 @@ def check_evaluation(path: Path, program: ExportedProgram) -> None:
 
 
 def _program(path: Path) -> ExportedProgram:
-    copy = clean_copy(path)
     try:
         with quiet("torch.export", "torch._export"), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The given buffer is not writable")  # torch 2.11
-            return torch.export.load(copy)
+            return torch.export.load(path)
     except Exception as error:  # any kind, as the program is taken apart
         raise InputError(
             f"the exported program {path}",

@@ -14,7 +14,7 @@ from deformrs.data.preparation import Interpolation, Preparation
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.models.optional_dependencies import first_line, import_extra, quiet, reachable
 from deformrs.models.types import BuiltModel, Found
-from deformrs.models.weights import file_digest
+from deformrs.runs.files import file_digest
 
 # Those that do what their configuration says and nothing else; the rest have ways of their own.
 _SQUARE = {"ViT", "DeiT", "Beit", "Siglip"}  # a bare number is the side of a square

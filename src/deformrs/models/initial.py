@@ -35,11 +35,11 @@ from deformrs.models.types import BuiltModel
 from deformrs.models.weights import (
     State,
     digest_of,
-    file_digest,
     fit_resized,
     read_state,
     require_file,
 )
+from deformrs.runs.files import file_digest
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, ModelError
 from deformrs.models.optional_dependencies import first_line, import_extra
 from deformrs.models.types import BuiltModel, Found, in_batches
-from deformrs.models.weights import file_digest, require_file
+from deformrs.models.weights import require_file
+from deformrs.runs.files import file_digest
 
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 _LOCATION = b"\x0a\x08location\x12"  # an entry of external data, as protobuf writes its key

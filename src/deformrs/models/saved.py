@@ -24,9 +24,9 @@ from deformrs.models.registry import (
     name_and_arguments,
     of_library,
 )
-from deformrs.models.types import BuiltModel, Found, check_normalisation
-from deformrs.models.weights import file_digest, fit_state, read_state
-from deformrs.runs.files import sync_folder, write_atomically
+from deformrs.models.types import BuiltModel, Found, check_normalisation, require_trust
+from deformrs.models.weights import fit_state, read_state
+from deformrs.runs.files import file_digest, sync_folder, write_atomically
 from deformrs.specs import load_object, users_code
 
 
@@ -147,9 +147,21 @@ def save_model(
     write_atomically(folder / MODEL, json.dumps(about, indent=2) + "\n")
 
 
-def load_saved(folder: Path) -> Found:
-    """The network in a folder that `save_model` wrote."""
-    return read_saved(folder).found
+def load_saved(folder: Path, trust_code: bool) -> Found:
+    """Load the network in a folder that `save_model` wrote.
+
+    Guarantee: a Python file that the folder names is executed only with `trust_code`.
+    """
+    network, weights = read_description(folder).network, folder / WEIGHTS
+    if not (isinstance(network, str) and of_file(network)):
+        return read_saved(folder).found
+    require_trust(
+        trust_code,
+        f"the network in {folder}",
+        f"built by {network}, a Python file that is executed",
+        f"or name the file yourself: --model {network} --weights {weights}",
+    )
+    return load_users(network, weights)
 
 
 def read_saved(folder: Path) -> Saved:

@@ -13,11 +13,11 @@ import torch
 from deformrs.config import Config
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
+from deformrs.execution import usable_device
 from deformrs.models.exported import load_exported
 from deformrs.models.folding import fold_known
 from deformrs.models.hugging_face import load_hugging_face
 from deformrs.models.onnx import load_onnx
-from deformrs.models.optional_dependencies import first_line
 from deformrs.models.precision import (
     Precision,
     PrecisionAsked,
@@ -45,6 +45,7 @@ def load_model(
     std: tuple[float, ...] | None = None,
     precision: PrecisionAsked = "float32",
     device: torch.device | str = "cpu",
+    trust_code: bool = False,
 ) -> LoadedModel:
     """The classifier that `source` names.
 
@@ -59,8 +60,11 @@ def load_model(
     `weights` is a .safetensors or .pth file with a state dict; that of a folder which training
     mymodel.py:build wrote brings what the folder says. `mean` and `std` win over what the source
     says; of `preparation`, every field that is not None does, and `interpolation`
-    with `resize` or where it is not the usual "bilinear". Nothing but the user's own Python file
-    is ever executed.
+    with `resize` or where it is not the usual "bilinear".
+
+    Guarantee: without `trust_code` no code is executed but that of the Python file that `source`
+    names. With it, a .pt2 file is loaded, which can run any code, and so is the Python file that a
+    run folder names: pass it for files of people you trust.
 
     `precision` "auto" is bfloat16 where the device computes in it and the network answers in it,
     else float32; `about` says which. Batch norms are folded into the layers before them where that
@@ -77,11 +81,12 @@ def load_model(
     source = str(source)
     check_precision(precision)
     check_normalisation(mean, std)
-    place = _usable(device)
+    place = usable_device(device)
     if weights is not None:
         weights = Path(weights)
         require_file("the weights file", weights)
-    found = _find(source, weights, place, described=preparation is not None and mean is not None)
+    described = preparation is not None and mean is not None
+    found = _find(source, weights, place, described, trust_code)
     if found.frozen_graph and precision not in ("auto", "float32"):
         raise InputError(
             "precision",
@@ -133,7 +138,9 @@ def check_source(source: str) -> None:
         raise _unknown(source)
 
 
-def _find(source: str, weights: Path | None, device: torch.device, described: bool) -> Found:
+def _find(
+    source: str, weights: Path | None, device: torch.device, described: bool, trust_code: bool
+) -> Found:
     check_source(source)
     library, colon, name = source.partition(":")
     path = Path(source)
@@ -152,8 +159,8 @@ def _find(source: str, weights: Path | None, device: torch.device, described: bo
     if path.suffix == ".onnx":
         return load_onnx(path, device)
     if path.suffix == ".pt2":
-        return load_exported(path, device)
-    return load_saved(path)
+        return load_exported(path, device, trust_code)
+    return load_saved(path, trust_code)
 
 
 def _unknown(source: str) -> InputError:
@@ -182,12 +189,3 @@ def _merge(said: Preparation, given: Preparation) -> Preparation:
         interpolation=said.interpolation if usual else given.interpolation,
         channels=said.channels if given.channels is None else given.channels,
     )
-
-
-def _usable(device: torch.device | str) -> torch.device:
-    try:
-        return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(
-            "device", repr(str(device)), f"cannot be used here ({first_line(error)})", "e.g. 'cpu'"
-        ) from error

@@ -22,7 +22,8 @@ from deformrs.models.optional_dependencies import (
     seeded,
 )
 from deformrs.models.types import BuiltModel, Found
-from deformrs.models.weights import State, file_digest, fit_state, read_state, sized_to
+from deformrs.models.weights import State, fit_state, read_state, sized_to
+from deformrs.runs.files import file_digest
 
 
 def load_timm(name: str, weights: Path | None) -> Found:

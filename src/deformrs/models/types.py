@@ -81,6 +81,17 @@ def check_normalisation(mean: tuple[float, ...] | None, std: tuple[float, ...] |
         )
 
 
+def require_trust(trust_code: bool, name: str, value: str, alternative: str) -> None:
+    """Raise unless the user said that this source of code is to be trusted."""
+    if not trust_code:
+        raise InputError(
+            name,
+            value,
+            "must come from someone you trust",
+            f"pass --trust-code (in Python trust_code=True) if it does, {alternative}",
+        )
+
+
 class Classifier(nn.Module):
     """N x C x H x W in [0, 1], float32 -> N x K scores, float32. Leaves its input as it is.
 

@@ -122,12 +122,6 @@ def shape_of(value: object) -> tuple[int, ...] | None:
     return tuple(value.shape) if isinstance(value, Tensor) and not is_lazy(value) else None
 
 
-def file_digest(path: Path) -> str:
-    """The sha256 of a file, as `sha256sum` prints it."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def require_file(name: str, path: Path) -> None:
     """Raise unless there is a file at that path."""
     if not path.is_file():
