@@ -24,7 +24,7 @@ from deformrs import Rotation, SmoothedClassifier, Uniform, certify_dataset, loa
 from deformrs.data import ImageSet
 from deformrs.data.base import Places, split
 from deformrs.data.preparation import Pixels
-from deformrs.models import BuiltModel, ResNet18
+from deformrs.models import NetworkSpec, ResNet18
 from deformrs.models.types import Classifier
 from deformrs.training import Plan, read_recipe
 from deformrs.training.api import normalisation_of
@@ -91,7 +91,7 @@ def measure(
     mean, std = normalisation_of(images, seen)
     network = ResNet18(num_classes=10, channels=len(first), width=width)
     classifier = Classifier(
-        BuiltModel(network, mean=mean, std=std, channels_last=True), torch.float32
+        NetworkSpec(network, mean=mean, std=std, channels_last=True), torch.float32
     ).to(device)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     trained = fit(

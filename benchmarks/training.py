@@ -39,7 +39,7 @@ from deformrs import (
     VectorField,
 )
 from deformrs.dataset import device_name
-from deformrs.models import BuiltModel, ResNet18
+from deformrs.models import NetworkSpec, ResNet18
 from deformrs.models.types import Classifier
 from deformrs.training import Augmentation, Plan, Recipe
 from deformrs.training.distributed import Alone
@@ -93,7 +93,7 @@ def measure(family: str, size: Size, device: torch.device) -> Row:
     gpu = device.type == "cuda"
     precision: TrainingPrecision = "bfloat16" if gpu else "float32"
     classifier = Classifier(
-        BuiltModel(ResNet18(width=size.width), mean=(0.5,), std=(0.25,), channels_last=True),
+        NetworkSpec(ResNet18(width=size.width), mean=(0.5,), std=(0.25,), channels_last=True),
         torch.float32,
     ).to(device)
     classifier.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

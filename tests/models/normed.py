@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from deformrs.data.preparation import Preparation
-from deformrs.models import BuiltModel
+from deformrs.models import NetworkSpec
 from deformrs.models.folding import fold_batch_norm
 
 COLOUR = Preparation(channels=3)
@@ -26,13 +26,13 @@ def drawn(network: nn.Module) -> nn.Module:
 
 def folded(network: nn.Module, side: int = 16) -> tuple[str | None, int]:
     """What became of its batch norms, and how many are left; its scores are seen to be the same."""
-    built, word = fold_batch_norm(BuiltModel(network, COLOUR))
+    spec, word = fold_batch_norm(NetworkSpec(network, COLOUR))
     images = some_images(side=side)
     want = scores(network, images)
     assert want.std() > 0
-    torch.testing.assert_close(scores(built.module, images), want, rtol=1e-4, atol=1e-5)
-    assert (built.module is network) == (word in (None, "kept"))
-    return word, norms(built.module)
+    torch.testing.assert_close(scores(spec.module, images), want, rtol=1e-4, atol=1e-5)
+    assert (spec.module is network) == (word in (None, "kept"))
+    return word, norms(spec.module)
 
 
 class Parts(nn.Module):

@@ -8,7 +8,7 @@ from small_files import some_images, tiny_net
 from torch import Tensor, nn
 
 from deformrs.errors import InputError, ModelError
-from deformrs.models import BuiltModel, SmallCNN, check_fixed
+from deformrs.models import NetworkSpec, SmallCNN, check_fixed
 from deformrs.models.types import Classifier
 
 
@@ -34,7 +34,7 @@ def test_fixed_models_pass(number: int, seed: int) -> None:
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
 def test_low_precision_passes(precision: torch.dtype) -> None:
     net = SmallCNN(channels=3).eval().to(precision)
-    check_fixed(Classifier(BuiltModel(net), precision), some_images(8))
+    check_fixed(Classifier(NetworkSpec(net), precision), some_images(8))
 
 
 @pytest.mark.parametrize("weight", [torch.zeros(3, 4), torch.ones(3, 4)], ids=["zero", "equal"])
@@ -48,7 +48,7 @@ def test_constant_and_equal_scores_pass(weight: Tensor, offset: float) -> None:
 def test_batch_statistics_are_found(number: int, precision: torch.dtype) -> None:
     net = SmallCNN(channels=3).train().to(precision)
     with pytest.raises(ModelError, match="one by one.*model.eval()"):
-        check_fixed(Classifier(BuiltModel(net), precision), some_images(number))
+        check_fixed(Classifier(NetworkSpec(net), precision), some_images(number))
 
 
 def test_batch_statistics_are_found_where_all_images_are_alike() -> None:
@@ -71,7 +71,7 @@ def test_dropout_is_found(share: float, precision: torch.dtype) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         with pytest.raises(ModelError, match="asked again"):
-            check_fixed(Classifier(BuiltModel(net), precision), some_images(8))
+            check_fixed(Classifier(NetworkSpec(net), precision), some_images(8))
 
 
 def test_the_offset_of_scores_does_not_hide_dropout() -> None:

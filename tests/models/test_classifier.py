@@ -8,30 +8,30 @@ from small_files import scores, some_images, tiny_net
 from torch import Tensor, nn
 
 from deformrs.errors import ModelError
-from deformrs.models import BuiltModel
+from deformrs.models import NetworkSpec
 from deformrs.models.types import Classifier, read_scores
 
 
 def test_the_input_is_left_as_it_is() -> None:
     in_place = nn.Sequential(nn.ReLU(inplace=True), nn.Flatten())
-    for built in (BuiltModel(in_place), BuiltModel(in_place, mean=(0.5,), std=(0.5,))):
+    for spec in (NetworkSpec(in_place), NetworkSpec(in_place, mean=(0.5,), std=(0.5,))):
         before = some_images() - 0.5
         given = before.clone()
-        scores(Classifier(built, torch.float32), given)
+        scores(Classifier(spec, torch.float32), given)
         assert torch.equal(given, before)
 
 
 def test_images_are_normalised_before_they_are_cast() -> None:
     """The difference of two close numbers would be lost in bfloat16."""
-    built = BuiltModel(nn.Flatten(), mean=(0.5,), std=(0.001,))
+    spec = NetworkSpec(nn.Flatten(), mean=(0.5,), std=(0.001,))
     images = torch.full((1, 1, 1, 1), 0.5004)
-    got = scores(Classifier(built, torch.bfloat16), images)
+    got = scores(Classifier(spec, torch.bfloat16), images)
     assert float(got) == pytest.approx(0.4, rel=0.01)
 
 
 def test_the_number_of_channels_is_checked() -> None:
     for mean in ((0.5, 0.5, 0.5), (0.5, 0.5)):
-        classifier = Classifier(BuiltModel(tiny_net(), mean=mean, std=mean), torch.float32)
+        classifier = Classifier(NetworkSpec(tiny_net(), mean=mean, std=mean), torch.float32)
         with pytest.raises(ModelError, match=f"of 1 channels; it must have the {len(mean)} that"):
             scores(classifier, some_images(channels=1))
 
@@ -92,4 +92,4 @@ class Viewing(nn.Module):
 
 
 def test_a_bare_network_keeps_its_memory_format() -> None:
-    assert scores(Classifier(BuiltModel(Viewing()), torch.float32), some_images()).shape[0] == 4
+    assert scores(Classifier(NetworkSpec(Viewing()), torch.float32), some_images()).shape[0] == 4

@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 import torchvision_ops
 from deformrs.data.preparation import Preparation
-from deformrs.models import BuiltModel, ResNet18, ResNet50, SmallCNN, load_model, save_model
+from deformrs.models import NetworkSpec, ResNet18, ResNet50, SmallCNN, load_model, save_model
 from deformrs.models.folding import fold_batch_norm
 from deformrs.models.weights import state_digest
 
@@ -37,13 +37,13 @@ def test_guarantee_the_network_stays_as_it_is() -> None:
     """That of `fold_batch_norm`: weights, mode, precision and layers."""
     network = drawn(ResNet50(num_classes=5, width=4)).bfloat16().train()
     before, layers = state_digest(network), [*network.named_modules()]
-    built, word = fold_batch_norm(BuiltModel(network))
+    spec, word = fold_batch_norm(NetworkSpec(network))
     assert word == "folded"
     assert state_digest(network) == before
     assert [*network.named_modules()] == layers
     assert all(part.training for part in network.modules())
     own = {value.data_ptr() for value in network.state_dict().values()}
-    assert own.isdisjoint(value.data_ptr() for value in built.module.state_dict().values())
+    assert own.isdisjoint(value.data_ptr() for value in spec.module.state_dict().values())
 
 
 def test_a_network_without_any() -> None:

@@ -12,7 +12,7 @@ from small_files import tiny_net
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from deformrs.models import BuiltModel
+from deformrs.models import NetworkSpec
 from deformrs.models.folding import fold_batch_norm, fold_known
 
 
@@ -125,17 +125,18 @@ class Hidden(nn.Module):
 
 
 def test_code_of_ones_own_is_kept() -> None:
-    built = BuiltModel(drawn(Hidden()), COLOUR)
-    assert fold_known(built) == (built, "kept")
-    assert fold_known(BuiltModel(drawn(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten()))))[1] is None
+    spec = NetworkSpec(drawn(Hidden()), COLOUR)
+    assert fold_known(spec) == (spec, "kept")
+    plain = drawn(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten()))
+    assert fold_known(NetworkSpec(plain))[1] is None
     known = chain(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
-    assert fold_known(BuiltModel(known, COLOUR))[1] == "folded"
+    assert fold_known(NetworkSpec(known, COLOUR))[1] == "folded"
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated")
 @pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
 def test_scripted_and_lazy_networks_are_kept() -> None:
-    assert fold_batch_norm(BuiltModel(torch.jit.script(tiny_net()), COLOUR))[1] == "kept"
+    assert fold_batch_norm(NetworkSpec(torch.jit.script(tiny_net()), COLOUR))[1] == "kept"
     lazy = nn.Sequential(nn.LazyConv2d(4, 3), nn.BatchNorm2d(4), nn.Flatten())
-    assert fold_batch_norm(BuiltModel(lazy, COLOUR))[1] == "kept"
+    assert fold_batch_norm(NetworkSpec(lazy, COLOUR))[1] == "kept"
     assert isinstance(lazy[0], nn.LazyConv2d)

@@ -17,7 +17,7 @@ from deformrs.runs.files import file_digest
 
 NETWORK = """
 from small_files import TinyNet
-from deformrs.models import BuiltModel
+from deformrs.models import NetworkSpec
 from deformrs.data.preparation import Preparation
 
 def build():
@@ -25,7 +25,7 @@ def build():
 
 def described():
     preparation = Preparation(crop=(16, 16), channels=3)
-    return BuiltModel(TinyNet(), preparation, (0.5,), (0.25,), ("a", "b", "c", "d", "e"))
+    return NetworkSpec(TinyNet(), preparation, (0.5,), (0.25,), ("a", "b", "c", "d", "e"))
 
 def needs(size):
     return TinyNet(size)

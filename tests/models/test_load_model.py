@@ -20,12 +20,12 @@ from deformrs.models.sources import FORMS
 
 FACTORY = """
 from small_files import tiny_net
-from deformrs.models import BuiltModel
+from deformrs.models import NetworkSpec
 from deformrs.data.preparation import Preparation
 
 def build():
     preparation = Preparation(resize=20, crop=(16, 16), interpolation="bicubic", channels=3)
-    return BuiltModel(tiny_net().train(), preparation, (0.5,), (0.25,), channels_last=True)
+    return NetworkSpec(tiny_net().train(), preparation, (0.5,), (0.25,), channels_last=True)
 """
 
 

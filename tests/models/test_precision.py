@@ -10,7 +10,7 @@ from small_files import export, scores, some_images, tiny_net
 from torch import Tensor, nn
 
 from deformrs.data.preparation import Preparation
-from deformrs.models import BuiltModel, SmallCNN, load_model, save_model
+from deformrs.models import NetworkSpec, SmallCNN, load_model, save_model
 from deformrs.models.precision import automatic_precision, natural_precision
 from deformrs.models.types import Classifier
 
@@ -77,7 +77,7 @@ class Mixing(nn.Module):
     ids=["fails", "infinite", "rounded away", "depends on the batch"],
 )
 def test_a_network_that_does_not_answer_in_it_stays_in_float32(network: nn.Module) -> None:
-    assert automatic_precision(BuiltModel(network.eval()), CPU) == "float32"
+    assert automatic_precision(NetworkSpec(network.eval()), CPU) == "float32"
     assert all(value.dtype == torch.float32 for value in network.parameters())
 
 
@@ -100,8 +100,8 @@ def test_a_fixed_computation_stays_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("channels_last", [True, False])
 def test_the_module_is_one_graph(mean: tuple[float, ...] | None, channels_last: bool) -> None:
     """Compiled as a part of something larger, it must not interrupt it."""
-    built = BuiltModel(tiny_net(), mean=mean, std=mean, channels_last=channels_last)
-    classifier = Classifier(built, torch.float32).eval().requires_grad_(False)
+    spec = NetworkSpec(tiny_net(), mean=mean, std=mean, channels_last=channels_last)
+    classifier = Classifier(spec, torch.float32).eval().requires_grad_(False)
     compiled = torch.compile(classifier, backend="eager", fullgraph=True)
     images = some_images()
     with torch.inference_mode():

@@ -16,7 +16,7 @@ from torch import nn
 import torchvision_ops
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
-from deformrs.models import load_model, save_model, start_model
+from deformrs.models import initial_network, load_model, save_model
 from deformrs.models.optional_dependencies import seeded
 from deformrs.models.weights import state_digest
 from deformrs.runs.files import file_digest
@@ -27,7 +27,7 @@ NETWORK = """
 import torch
 from torch import nn
 from small_files import TinyNet
-from deformrs.models import BuiltModel
+from deformrs.models import NetworkSpec
 from deformrs.data.preparation import Preparation
 
 def build():
@@ -35,7 +35,7 @@ def build():
 
 def described():
     preparation = Preparation(20, (16, 16), channels=3)
-    return BuiltModel(TinyNet().double(), preparation, (0.5,), (0.25,))
+    return NetworkSpec(TinyNet().double(), preparation, (0.5,), (0.25,))
 
 def lazy():
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(5))
@@ -56,27 +56,27 @@ def file(tmp_path: Path) -> Path:
 
 def test_a_network_of_ones_own(file: Path) -> None:
     before = torch.get_rng_state()
-    start = start_model(f"{file}:build", 5, 3, seed=3)
+    start = initial_network(f"{file}:build", 5, 3, seed=3)
     assert torch.equal(torch.get_rng_state(), before)
     assert start.network == f"{file}:build"
     assert not start.pretrained
     assert start.normalises
-    assert start.built.mean is None
+    assert start.spec.mean is None
     assert start.about["files"] == {"mymodel.py": file_digest(file)}
-    digest = state_digest(start.built.module)
-    again, other = (start_model(f"{file}:build", 5, 3, seed=seed) for seed in (3, 4))
-    assert digest == state_digest(again.built.module) != state_digest(other.built.module)
+    digest = state_digest(start.spec.module)
+    again, other = (initial_network(f"{file}:build", 5, 3, seed=seed) for seed in (3, 4))
+    assert digest == state_digest(again.spec.module) != state_digest(other.spec.module)
 
 
 def test_its_weights_and_what_it_says(tmp_path: Path, file: Path) -> None:
     net = tiny_net(seed=5)
     save_file(net.state_dict(), tmp_path / "w.safetensors")
-    start = start_model(f"{file}:described", 5, 3, weights=tmp_path / "w.safetensors")
-    assert state_digest(start.built.module) == state_digest(net)
+    start = initial_network(f"{file}:described", 5, 3, weights=tmp_path / "w.safetensors")
+    assert state_digest(start.spec.module) == state_digest(net)
     assert start.pretrained
-    assert start.built.mean == (0.5,)
-    assert start.built.preparation == Preparation(20, (16, 16), channels=3)
-    assert {part.dtype for part in start.built.module.parameters()} == {torch.float32}
+    assert start.spec.mean == (0.5,)
+    assert start.spec.preparation == Preparation(20, (16, 16), channels=3)
+    assert {part.dtype for part in start.spec.module.parameters()} == {torch.float32}
     assert start.about["files"].keys() == {"mymodel.py", "w.safetensors"}  # type: ignore[union-attr]
 
 
@@ -93,23 +93,23 @@ def test_what_does_not_fit_is_one_line(
     file: Path, function: str, classes: int, channels: int, message: str
 ) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        start_model(f"{file}:{function}", classes, channels)
+        initial_network(f"{file}:{function}", classes, channels)
     assert "\n" not in str(caught.value)
 
 
 def test_weights_it_cannot_have(tmp_path: Path, file: Path) -> None:
     with pytest.raises(InputError, match="which brings its own"):
-        start_model(f"{file}:build", 5, 3, pretrained=True)
+        initial_network(f"{file}:build", 5, 3, pretrained=True)
     save_file(TinyNet(classes=9).state_dict(), tmp_path / "w.safetensors")
     for function in ("build", "lazy"):
         with pytest.raises(InputError, match="from another network"):
-            start_model(f"{file}:{function}", 5, 3, weights=tmp_path / "w.safetensors")
+            initial_network(f"{file}:{function}", 5, 3, weights=tmp_path / "w.safetensors")
 
 
 def test_a_folder_never_makes_a_file_run(tmp_path: Path, file: Path) -> None:
     """The remedy is the way to load it: the same function, with the file named by the user."""
-    start = start_model(f"{file}:build", 5, 3, seed=1)
-    net = start.built.module.eval()
+    start = initial_network(f"{file}:build", 5, 3, seed=1)
+    net = start.spec.module.eval()
     said = Preparation(20, (16, 16), "bicubic", 3)
     folder = tmp_path / "run"
     described = (start.network, start.arguments)
@@ -117,7 +117,7 @@ def test_a_folder_never_makes_a_file_run(tmp_path: Path, file: Path) -> None:
     ran = tmp_path / "ran"
     file.write_text(NETWORK + f"import os; os.mkdir({str(ran)!r})\n")
     options = f"--model {file}:build --weights {folder / 'model.safetensors'}"
-    for ask in (load_model, lambda source: start_model(source, 5, 3)):
+    for ask in (load_model, lambda source: initial_network(source, 5, 3)):
         with pytest.raises(InputError) as caught:
             ask(str(folder))
         assert str(caught.value).endswith("name the file yourself: " + options)
@@ -131,12 +131,12 @@ def test_a_folder_never_makes_a_file_run(tmp_path: Path, file: Path) -> None:
 
 def saved(folder: Path, file: Path) -> Path:
     """The weights of a run of `described`, trained with settings that are not the function's."""
-    start = start_model(f"{file}:described", 5, 3, seed=1)
+    start = initial_network(f"{file}:described", 5, 3, seed=1)
     named = tuple("vwxyz")
     described = (start.network, start.arguments)
     said = Preparation(18, (12, 12), "bicubic", 3)
     save_model(
-        folder, start.built.module, said, named, mean=(0.1,), std=(0.2,), described=described
+        folder, start.spec.module, said, named, mean=(0.1,), std=(0.2,), described=described
     )
     return folder / "model.safetensors"
 
@@ -155,8 +155,8 @@ def test_the_folder_of_the_weights_says_what_they_want(tmp_path: Path, file: Pat
     )
     assert other.preparation == Preparation(18, (10, 10), "bicubic", 3)
     assert (other.about["mean"], other.about["std"]) == ([0.3], [0.4])
-    start = start_model(f"{file}:described", 5, 3, weights=weights)
-    assert (start.built.mean, start.built.preparation) == ((0.1,), loaded.preparation)
+    start = initial_network(f"{file}:described", 5, 3, weights=weights)
+    assert (start.spec.mean, start.spec.preparation) == ((0.1,), loaded.preparation)
 
 
 def test_other_weights_speak_for_themselves(tmp_path: Path, file: Path) -> None:
@@ -181,12 +181,12 @@ def test_weights_that_were_replaced_are_refused(tmp_path: Path, file: Path) -> N
 
 
 def test_tensors_that_share_memory_are_saved(tmp_path: Path, file: Path) -> None:
-    start = start_model(f"{file}:tied", 3, 3)
-    said = start.built.preparation
-    save_model(tmp_path / "run", start.built.module, said, described=(start.network, {}))
+    start = initial_network(f"{file}:tied", 3, 3)
+    said = start.spec.preparation
+    save_model(tmp_path / "run", start.spec.module, said, described=(start.network, {}))
     weights = tmp_path / "run" / "model.safetensors"
-    again = start_model(f"{file}:tied", 3, 3, weights=weights, seed=8)
-    assert state_digest(again.built.module) == state_digest(start.built.module)
+    again = initial_network(f"{file}:tied", 3, 3, weights=weights, seed=8)
+    assert state_digest(again.spec.module) == state_digest(start.spec.module)
 
 
 class Chatty(nn.Linear):
@@ -226,9 +226,9 @@ def test_damaged_words_about_a_library_are_named(
 ) -> None:
     pytest.importorskip("timm")
     pytest.importorskip("torchvision")
-    start = start_model("timm:test_resnet", 4, 3)
+    start = initial_network("timm:test_resnet", 4, 3)
     described = (start.network, start.arguments)
-    save_model(tmp_path, start.built.module, start.built.preparation, described=described)
+    save_model(tmp_path, start.spec.module, start.spec.preparation, described=described)
     path = tmp_path / "model.json"
     changed = {"network": network, "arguments": arguments}
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
@@ -247,13 +247,13 @@ def test_a_library_that_is_absent_is_named(tmp_path: Path) -> None:
     code = f"""
 import sys
 sys.modules["timm"] = sys.modules["torchvision"] = None
-from deformrs.models import load_model, start_model
-start_model("resnet50:width=8", 4, 3)
+from deformrs.models import load_model, initial_network
+initial_network("resnet50:width=8", 4, 3)
 for ask in (
     lambda: load_model({str(tmp_path / "timm")!r}),
     lambda: load_model({str(tmp_path / "torchvision")!r}),
-    lambda: start_model("timm:resnet18", 4, 3),
-    lambda: start_model("resnet50", 4, 3, pretrained=True),
+    lambda: initial_network("timm:resnet18", 4, 3),
+    lambda: initial_network("resnet50", 4, 3, pretrained=True),
 ):
     try:
         ask()

@@ -15,9 +15,9 @@ from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import (
     check_scores,
+    initial_network,
     load_model,
     save_model,
-    start_model,
 )
 from deformrs.models.initial import STARTS
 from deformrs.models.registry import build_network
@@ -43,42 +43,42 @@ SCRATCH = ["small_cnn:width=4", "resnet18:width=8", "resnet50:width=8", "timm:te
     ],
 )
 def test_own_networks_by_name(source: str, network: str, width: int) -> None:
-    start = start_model(source, num_classes=7, channels=1, seed=3)
-    assert start.network == network == type(start.built.module).__name__
+    start = initial_network(source, num_classes=7, channels=1, seed=3)
+    assert start.network == network == type(start.spec.module).__name__
     assert start.arguments == {"num_classes": 7, "channels": 1, "width": width, "seed": 3}
     assert not start.pretrained
     assert start.normalises == (network == "SmallCNN")
-    assert start.built.mean is None
+    assert start.spec.mean is None
     large = Preparation(256, (224, 224), channels=1)
-    said = start.built.preparation
+    said = start.spec.preparation
     assert said == (large if network == "ResNet50" else Preparation(channels=1))
     assert start.about["files"] == {}
-    assert scores(start.built.module.eval(), some_images(2, 1, 32)).shape == (2, 7)
+    assert scores(start.spec.module.eval(), some_images(2, 1, 32)).shape == (2, 7)
 
 
 @pytest.mark.parametrize("source", SCRATCH)
 def test_guarantee_start_model_depends_on_its_arguments_alone(source: str) -> None:
     torch.rand(1)
     before = torch.get_rng_state()
-    first = start_model(source, 4, 3, seed=5)
+    first = initial_network(source, 4, 3, seed=5)
     assert torch.equal(torch.get_rng_state(), before)
     torch.rand(1)
-    again, other = start_model(source, 4, 3, seed=5), start_model(source, 4, 3, seed=6)
-    digest = state_digest(first.built.module)
-    assert digest == state_digest(again.built.module) != state_digest(other.built.module)
+    again, other = initial_network(source, 4, 3, seed=5), initial_network(source, 4, 3, seed=6)
+    digest = state_digest(first.spec.module)
+    assert digest == state_digest(again.spec.module) != state_digest(other.spec.module)
     assert first.about == again.about
     assert json.loads(json.dumps(first.about)) == first.about
-    assert {v.device.type for v in first.built.module.state_dict().values()} == {"cpu"}
-    assert {v.dtype for v in first.built.module.parameters()} == {torch.float32}
+    assert {v.device.type for v in first.spec.module.state_dict().values()} == {"cpu"}
+    assert {v.dtype for v in first.spec.module.parameters()} == {torch.float32}
     rebuilt = build_network(first.network, first.arguments).state_dict()
-    shapes = {key: value.shape for key, value in first.built.module.state_dict().items()}
+    shapes = {key: value.shape for key, value in first.spec.module.state_dict().items()}
     assert {key: value.shape for key, value in rebuilt.items()} == shapes
 
 
 @pytest.mark.parametrize("source", SCRATCH)
 def test_what_is_saved_is_found_again_and_gone_on_from(tmp_path: Path, source: str) -> None:
-    start = start_model(source, 4, 3, seed=1)
-    net, said = start.built.module, start.built.preparation
+    start = initial_network(source, 4, 3, seed=1)
+    net, said = start.spec.module, start.spec.preparation
     described = (start.network, start.arguments)
     save_model(tmp_path, net, said, mean=MEAN, std=STD, described=described)
     images = some_images(2, side=64)
@@ -86,36 +86,36 @@ def test_what_is_saved_is_found_again_and_gone_on_from(tmp_path: Path, source: s
     loaded = load_model(str(tmp_path))
     same(loaded, net.eval(), images, normalised)
     assert loaded.preparation == said
-    again = start_model(str(tmp_path), 4, 3, seed=2)
+    again = initial_network(str(tmp_path), 4, 3, seed=2)
     assert (again.network, again.arguments) == described
     assert again.pretrained
     assert again.normalises
-    assert (again.built.mean, again.built.preparation) == (MEAN, said)
-    assert state_digest(again.built.module) == state_digest(net)
+    assert (again.spec.mean, again.spec.preparation) == (MEAN, said)
+    assert state_digest(again.spec.module) == state_digest(net)
     assert again.about["files"] == loaded.about["files"]
-    assert next(iter(again.built.module.parameters())).requires_grad
+    assert next(iter(again.spec.module.parameters())).requires_grad
     library = source.partition(":")[0]
     assert again.about.get(library) == loaded.about.get(library) == start.about.get(library)
 
 
 @pytest.mark.parametrize("channels", [1, 4])
 def test_timm_takes_other_channels(channels: int) -> None:
-    start = start_model("timm:test_vit", 3, channels)
-    assert start.built.preparation.channels == (1 if channels == 1 else None)
-    assert scores(start.built.module.eval(), some_images(2, channels, 160)).shape == (2, 3)
+    start = initial_network("timm:test_vit", 3, channels)
+    assert start.spec.preparation.channels == (1 if channels == 1 else None)
+    assert scores(start.spec.module.eval(), some_images(2, channels, 160)).shape == (2, 3)
 
 
 def test_scores_are_counted_and_the_network_stays_as_it_is() -> None:
-    start = start_model("resnet18:width=8", 4, 3)
-    start.built.module.train()
-    digest = state_digest(start.built.module)
-    check_scores(start.built, 4, some_images())
+    start = initial_network("resnet18:width=8", 4, 3)
+    start.spec.module.train()
+    digest = state_digest(start.spec.module)
+    check_scores(start.spec, 4, some_images())
     with pytest.raises(InputError, match="scores of the network is 4; it must be 5"):
-        check_scores(start.built, 5, some_images())
+        check_scores(start.spec, 5, some_images())
     with pytest.raises(RuntimeError, match="must be scores for images of shape"):
-        check_scores(start.built, 4, some_images(channels=1))
-    assert all(part.training for part in start.built.module.modules())
-    assert state_digest(start.built.module) == digest
+        check_scores(start.spec, 4, some_images(channels=1))
+    assert all(part.training for part in start.spec.module.modules())
+    assert state_digest(start.spec.module) == digest
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_what_cannot_be_begun_with_is_one_line(
 ) -> None:
     usual: dict[str, Any] = {"num_classes": 4, "channels": 3}
     with pytest.raises(InputError, match=message) as caught:
-        start_model(source, **(usual | options))
+        initial_network(source, **(usual | options))
     assert "\n" not in str(caught.value)
     if ":" not in source and "model is" in str(caught.value):
         assert STARTS in str(caught.value)
@@ -167,11 +167,11 @@ def test_a_folder_has_its_own_weights_and_channels(tmp_path: Path, network: Path
     weights.touch()
     for options in ({"weights": weights}, {"pretrained": True}):
         with pytest.raises(InputError, match="which brings its own"):
-            start_model(str(network), 10, 1, **options)
+            initial_network(str(network), 10, 1, **options)
     with pytest.raises(InputError, match="must be 1 for .* pass --channels 1"):
-        start_model(str(network), 10, 3)
+        initial_network(str(network), 10, 3)
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "training.json").write_text("{}")
-    for ask in (load_model, lambda folder: start_model(folder, 10, 1)):
+    for ask in (load_model, lambda folder: initial_network(folder, 10, 1)):
         with pytest.raises(InputError, match="a training that is not finished"):
             ask(str(tmp_path / "begun"))

@@ -21,12 +21,12 @@ from deformrs.errors import InputError
 from deformrs.runs.folder import RELATIVE_TO, located, located_code, start_of
 
 FACTORY = """
-from deformrs.models import BuiltModel, SmallCNN
+from deformrs.models import NetworkSpec, SmallCNN
 from deformrs.data.preparation import Preparation
 
 def build():
     preparation = Preparation(64, (56, 56), "bicubic", 3)
-    return BuiltModel(SmallCNN(channels=3, width=4), preparation)
+    return NetworkSpec(SmallCNN(channels=3, width=4), preparation)
 """
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from deformrs.deformations import Deformation
 from deformrs.geometry import pixel_grid, read, size_of
-from deformrs.models import BuiltModel
+from deformrs.models import NetworkSpec
 from deformrs.models.types import Classifier
 from deformrs.noise import NoiseLaw
 
@@ -27,7 +27,7 @@ class NaiveLoop:
 
     def __init__(
         self,
-        built: BuiltModel,
+        built: NetworkSpec,
         deformation: Deformation,
         noise: NoiseLaw,
         num_classes: int,

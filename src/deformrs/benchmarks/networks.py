@@ -13,7 +13,7 @@ from torch.nn.functional import interpolate
 from deformrs.config import Config
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
-from deformrs.models import BuiltModel, LoadedModel, Precision, load_model, save_model
+from deformrs.models import LoadedModel, NetworkSpec, Precision, load_model, save_model
 from deformrs.models.registry import build_own, new_library_network, of_library, own_network
 
 CLASSES = 10
@@ -28,9 +28,9 @@ class Network:
     channels: int
 
     @property
-    def built(self) -> BuiltModel:
+    def built(self) -> NetworkSpec:
         """With the normalisation that any network has."""
-        return BuiltModel(self.module, mean=(0.5,) * self.channels, std=(0.25,) * self.channels)
+        return NetworkSpec(self.module, mean=(0.5,) * self.channels, std=(0.25,) * self.channels)
 
     def loaded(self, precision: Precision, device: torch.device) -> LoadedModel:
         """The same network as people load one."""

@@ -18,7 +18,7 @@ from deformrs.data.preparation import Interpolation, Preparation
 from deformrs.errors import InputError
 from deformrs.execution import Compiled, usable_device
 from deformrs.geometry import Padding
-from deformrs.models import LoadedModel, PrecisionAsked, Start, load_model, start_model
+from deformrs.models import InitialNetwork, LoadedModel, PrecisionAsked, initial_network, load_model
 from deformrs.runs import CONFIG, read_config
 from deformrs.runs.folder import located, located_code
 from deformrs.training.recipes import Recipe, read_recipe
@@ -64,9 +64,9 @@ class StartOptions:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
 
-    def load(self, num_classes: int, channels: int, seed: int) -> Start:
+    def load(self, num_classes: int, channels: int, seed: int) -> InitialNetwork:
         """The network as it begins."""
-        start = start_model(
+        start = initial_network(
             self.model,
             num_classes,
             self.channels or channels,
@@ -74,11 +74,11 @@ class StartOptions:
             pretrained=self.pretrained,
             seed=seed,
         )
-        preparation = prepared(self, start.built.preparation)
-        built = dataclasses.replace(start.built, preparation=preparation)
+        preparation = prepared(self, start.spec.preparation)
+        built = dataclasses.replace(start.spec, preparation=preparation)
         if self.mean is not None or self.std is not None:
             built = dataclasses.replace(built, mean=self.mean, std=self.std)
-        return dataclasses.replace(start, built=built)
+        return dataclasses.replace(start, spec=built)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from deformrs.cli.training import (
 )
 from deformrs.data.base import Places, split
 from deformrs.execution import fastest_convolutions
-from deformrs.models import BuiltModel, save_model
+from deformrs.models import NetworkSpec, save_model
 from deformrs.models.types import Classifier
 from deformrs.models.weights import fit_state
 from deformrs.training.api import normalisation_of
@@ -123,16 +123,16 @@ def _train(
             console.print(line, markup=False, soft_wrap=True)
 
 
-def _normalising(job: TrainingJob, seen: Places) -> BuiltModel:
+def _normalising(job: TrainingJob, seen: Places) -> NetworkSpec:
     """The network with its mean and deviation: its own, those asked for, or those of the data."""
-    built = job.start.built
+    built = job.start.spec
     if built.mean is not None or job.start.normalises:
         return built
     mean, std = normalisation_of(job.images, seen)
     return dataclasses.replace(built, mean=mean, std=std)
 
 
-def _classifier(built: BuiltModel, device: torch.device) -> Classifier:
+def _classifier(built: NetworkSpec, device: torch.device) -> Classifier:
     """The network behind its normalisation, as it will be certified."""
     classifier = Classifier(built, torch.float32).to(device)
     if built.channels_last:
@@ -162,7 +162,7 @@ def _source(
 
 
 def _save(
-    job: TrainingJob, built: BuiltModel, classifier: Classifier, trained: Trained, out: Path
+    job: TrainingJob, built: NetworkSpec, classifier: Classifier, trained: Trained, out: Path
 ) -> None:
     """The best epoch first, the last weights last: with them the training counts as finished."""
     last = copied(classifier)

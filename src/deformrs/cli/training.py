@@ -34,7 +34,7 @@ from deformrs.data import HeldOut, ImageSet
 from deformrs.data.preparation import Preparation
 from deformrs.dataset import device_name
 from deformrs.errors import InputError
-from deformrs.models import Start, check_scores
+from deformrs.models import InitialNetwork, check_scores
 from deformrs.rounding import format_down
 from deformrs.runs.folder import RELATIVE_TO, start_of
 from deformrs.specs import parse_deformation, parse_noise
@@ -91,7 +91,7 @@ _MOST_EMPTY = 1000
 class TrainingJob:
     """What there is to train, before anything costly is done."""
 
-    start: Start
+    start: InitialNetwork
     images: ImageSet
     class_names: tuple[str, ...] | None
     num_classes: int
@@ -103,7 +103,7 @@ class TrainingJob:
     @property
     def preparation(self) -> Preparation:
         """What certification does to an image before the network."""
-        return self.start.built.preparation
+        return self.start.spec.preparation
 
 
 def prepare_training(
@@ -119,10 +119,10 @@ def prepare_training(
     stored = data.load(Preparation(channels=start.channels), report=report)
     num_classes = len(stored.class_names) if stored.class_names else _numbered(stored)
     begun = start.load(num_classes, len(stored[0][0]), training.seed)
-    names = stored.class_names or begun.built.class_names
-    if set(begun.built.class_names or ()) == set(names or ()):
-        names = begun.built.class_names  # the last layer knows its classes in that order
-    frame = framed(begun.built.preparation)
+    names = stored.class_names or begun.spec.class_names
+    if set(begun.spec.class_names or ()) == set(names or ()):
+        names = begun.spec.class_names  # the last layer knows its classes in that order
+    frame = framed(begun.spec.preparation)
     if start.channels is None and frame.channels == 1:
         # A colour image among grey ones would lose its colours: it is refused instead.
         frame = dataclasses.replace(frame, channels=None)
@@ -149,8 +149,8 @@ def prepare_training(
     config: Config = {"plugins": plugins} if plugins else {}
     config |= {
         "command": "train",
-        "model": begun.about | {"mean": _plain(begun.built.mean), "std": _plain(begun.built.std)},
-        "preparation": begun.built.preparation.to_config(),
+        "model": begun.about | {"mean": _plain(begun.spec.mean), "std": _plain(begun.spec.std)},
+        "preparation": begun.spec.preparation.to_config(),
         "data": {key: value for key, value in images.about.items() if key != "source"}
         | {"hold_out": training.hold_out},
         **plan.to_config(),
@@ -180,11 +180,11 @@ def _check_unseen(start: StartOptions, images: ImageSet, training: TrainingOptio
 
 
 def _plan(
-    start: Start, images: ImageSet, smoothing: SmoothingOptions, training: TrainingOptions
+    start: InitialNetwork, images: ImageSet, smoothing: SmoothingOptions, training: TrainingOptions
 ) -> Plan:
     first = images[0][0]
     frame = (first.shape[1], first.shape[2])
-    crop = start.built.preparation.crop
+    crop = start.spec.preparation.crop
     size = frame if crop is None else crop
     kept = round(len(images) * (1 - training.hold_out))
     recipe = training.recipe_for(pretrained=start.pretrained, images=kept)
@@ -224,7 +224,7 @@ def check_answers(job: TrainingJob) -> None:
     """Raise unless the network takes the images and has a score for every class."""
     image = torch.from_numpy(job.images[0][0])[None]
     centre = job.plan.augmentation.centre(image)
-    check_scores(job.start.built, job.num_classes, torch.cat([centre, centre.flip(-1)]))
+    check_scores(job.start.spec, job.num_classes, torch.cat([centre, centre.flip(-1)]))
 
 
 _NAMES = 5
@@ -240,7 +240,7 @@ def beginning(
     """What is about to happen, a line each."""
     recipe, plan = job.plan.recipe, job.plan
     space = plan.deformation.space(plan.augmentation.size or source.size)
-    parameters = sum(p.numel() for p in job.start.built.module.parameters())
+    parameters = sum(p.numel() for p in job.start.spec.module.parameters())
     batch = min(recipe.batch_size, len(source))
     steps = len(source) // batch
     how = f"{job.precision}, {'compiled' if job.compiled else 'not compiled'}"

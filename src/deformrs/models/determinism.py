@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from deformrs.errors import InputError, ModelError
 from deformrs.models.optional_dependencies import first_line
-from deformrs.models.types import BuiltModel, Classifier
+from deformrs.models.types import Classifier, NetworkSpec
 
 _SPREAD = {torch.float32: 1e-4, torch.float16: 0.03, torch.bfloat16: 0.03}
 """How far scores may move with the batch, as a part of their spread."""
@@ -113,15 +113,15 @@ def _allowed(
     return again, max(moves)
 
 
-def check_scores(built: BuiltModel, num_classes: int, images: Tensor) -> None:
+def check_scores(spec: NetworkSpec, num_classes: int, images: Tensor) -> None:
     """Raise unless the network gives so many scores for these images, [n, c, h, w] in [0, 1].
 
     Its weights and its mode are left as they are.
     """
-    modes = [(part, part.training) for part in built.module.modules()]
+    modes = [(part, part.training) for part in spec.module.modules()]
     try:
         with torch.no_grad():
-            scores = ask(Classifier(built, torch.float32).eval().to(images.device), images)
+            scores = ask(Classifier(spec, torch.float32).eval().to(images.device), images)
     finally:
         for part, mode in modes:
             part.training = mode

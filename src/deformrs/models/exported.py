@@ -17,14 +17,20 @@ from torch.export import ExportedProgram
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, ModelError
 from deformrs.models.optional_dependencies import first_line, quiet
-from deformrs.models.types import BuiltModel, Found, in_batches, read_scores, require_trust
+from deformrs.models.types import (
+    NetworkSpec,
+    ResolvedSource,
+    in_batches,
+    read_scores,
+    require_trust,
+)
 from deformrs.models.weights import require_file
 from deformrs.runs.files import file_digest
 
 _SWITCHES = ("train", "training", "dropout_p", "dropout")
 
 
-def load_exported(path: Path, device: torch.device, trust_code: bool) -> Found:
+def load_exported(path: Path, device: torch.device, trust_code: bool) -> ResolvedSource:
     """Load a `.pt2` file with one input, N x C x H x W. A fixed H x W becomes the crop.
 
     Guarantee: without `trust_code` the file is not opened.
@@ -46,12 +52,12 @@ def load_exported(path: Path, device: torch.device, trust_code: bool) -> Found:
         program = move_to_device_pass(program, device)
     batch, channels, height, width = (int(n) if isinstance(n, int) else None for n in shape)
     fixed = height is not None and width is not None
-    built = BuiltModel(
+    spec = NetworkSpec(
         _Program(program.module(), batch, dtype),
         Preparation(crop=(height, width) if fixed else None, channels=channels),  # type: ignore[arg-type]
     )
     about = {"files": {path.name: file_digest(path)}, "torch": str(torch.__version__)}
-    return Found(built, about, frozen_graph=True)  # type: ignore[arg-type]
+    return ResolvedSource(spec, about, frozen_graph=True)  # type: ignore[arg-type]
 
 
 class _Program(nn.Module):

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from deformrs.models.precision import answer, copied, first_answer
-from deformrs.models.types import BuiltModel
+from deformrs.models.types import NetworkSpec
 
 BatchNorms = Literal["folded", "partly folded", "kept"]
 Layer = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Linear
@@ -35,15 +35,15 @@ _KNOWN = ("deformrs", "timm", "torch", "torchvision")
 branch that depends on the image can hide from it."""
 
 
-def fold_known(built: BuiltModel) -> tuple[BuiltModel, BatchNorms | None]:
+def fold_known(spec: NetworkSpec) -> tuple[NetworkSpec, BatchNorms | None]:
     """`fold_batch_norm` for networks of libraries that are known; code of one's own is kept."""
-    parts = built.module.modules()
+    parts = spec.module.modules()
     if all(type(part).__module__.partition(".")[0] in _KNOWN for part in parts):
-        return fold_batch_norm(built)
-    return built, "kept" if _norms(built.module) else None
+        return fold_batch_norm(spec)
+    return spec, "kept" if _norms(spec.module) else None
 
 
-def fold_batch_norm(built: BuiltModel) -> tuple[BuiltModel, BatchNorms | None]:
+def fold_batch_norm(spec: NetworkSpec) -> tuple[NetworkSpec, BatchNorms | None]:
     """The same function in evaluation mode with fewer layers, and what became of its batch norms.
 
     Each one that a convolution or a linear layer feeds, and nothing else does, is folded into that
@@ -54,28 +54,28 @@ def fold_batch_norm(built: BuiltModel) -> tuple[BuiltModel, BatchNorms | None]:
     Guarantee: the network that was given stays as it is.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten()).eval()
-    >>> folded, word = fold_batch_norm(BuiltModel(net))
+    >>> folded, word = fold_batch_norm(NetworkSpec(net))
     >>> word, folded.module[1], net[1].num_features
     ('folded', Identity(), 4)
     """
-    if not _norms(built.module):
-        return built, None
-    network = _folded(built)
+    if not _norms(spec.module):
+        return spec, None
+    network = _folded(spec)
     if network is None:
-        return built, "kept"
+        return spec, "kept"
     word: BatchNorms = "partly folded" if _norms(network) else "folded"
-    return dataclasses.replace(built, module=network), word
+    return dataclasses.replace(spec, module=network), word
 
 
 def _norms(network: nn.Module) -> bool:
     return any(isinstance(part, _BatchNorm | torch.jit.ScriptModule) for part in network.modules())
 
 
-def _folded(built: BuiltModel) -> nn.Module | None:
+def _folded(spec: NetworkSpec) -> nn.Module | None:
     """A folded copy that is seen to give the same scores, if it can be had."""
-    state = (*built.module.parameters(), *built.module.buffers())
+    state = (*spec.module.parameters(), *spec.module.buffers())
     lazy = any(is_lazy(value) for value in state)  # a look at an image would give it weights
-    tried = None if lazy else copied(built)
+    tried = None if lazy else copied(spec)
     if tried is None:
         return None
     network = tried.module

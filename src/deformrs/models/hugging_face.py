@@ -13,7 +13,7 @@ from deformrs.config import Config
 from deformrs.data.preparation import Interpolation, Preparation
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.models.optional_dependencies import first_line, import_extra, quiet, reachable
-from deformrs.models.types import BuiltModel, Found
+from deformrs.models.types import NetworkSpec, ResolvedSource
 from deformrs.runs.files import file_digest
 
 # Those that do what their configuration says and nothing else; the rest have ways of their own.
@@ -109,7 +109,7 @@ def _normalisation(config: dict[str, Any]) -> tuple[tuple[float, ...], tuple[flo
     return tuple(float(m) / scale for m in mean), tuple(float(s) / scale for s in std)
 
 
-def load_hugging_face(name: str, asked_for: bool) -> Found:
+def load_hugging_face(name: str, asked_for: bool) -> ResolvedSource:
     """`hf:ORG/NAME` or `hf:FOLDER`, prepared and normalised as its image processor says.
 
     `asked_for`: the caller gives the preparation and the normalisation, so that the image
@@ -134,7 +134,7 @@ def load_hugging_face(name: str, asked_for: bool) -> Found:
         }
     names = [str(label) for _, label in sorted(network.config.id2label.items())]
     real = any(label != f"LABEL_{index}" for index, label in enumerate(names))
-    built = BuiltModel(
+    spec = NetworkSpec(
         network,
         wanted.preparation,
         wanted.mean,
@@ -142,7 +142,7 @@ def load_hugging_face(name: str, asked_for: bool) -> Found:
         tuple(names) if real else None,
         channels_last=True,
     )
-    return Found(built, about)
+    return ResolvedSource(spec, about)
 
 
 def _from_hub(

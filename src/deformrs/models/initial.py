@@ -31,7 +31,7 @@ from deformrs.models.registry import (
     read_library_weights,
 )
 from deformrs.models.saved import load_users, of_file, read_saved
-from deformrs.models.types import BuiltModel
+from deformrs.models.types import NetworkSpec
 from deformrs.models.weights import (
     State,
     digest_of,
@@ -43,7 +43,7 @@ from deformrs.runs.files import file_digest
 
 
 @dataclass(frozen=True)
-class Start:
+class InitialNetwork:
     """What training begins with.
 
     built: on the CPU, in float32, with what the source says of preparation, mean, std and classes.
@@ -54,7 +54,7 @@ class Start:
     about: plain values that tell this start from others.
     """
 
-    built: BuiltModel
+    spec: NetworkSpec
     network: str
     arguments: Config
     pretrained: bool
@@ -64,7 +64,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What `start_model` was asked for, after its checks."""
+    """What `initial_network` was asked for, after its checks."""
 
     source: str
     num_classes: int
@@ -75,17 +75,17 @@ class Wanted:
 
 
 def make_start(
-    built: BuiltModel,
+    spec: NetworkSpec,
     network: str,
     arguments: Config,
     pretrained: bool,
     normalises: bool,
     more: Config,
-) -> Start:
+) -> InitialNetwork:
     """The start; `more` says which files, weights and libraries it comes from."""
     about: Config = {"network": network, "arguments": arguments, "pretrained": pretrained}
     about |= {"files": {}} | more
-    return Start(built, network, arguments, pretrained, normalises, about)
+    return InitialNetwork(spec, network, arguments, pretrained, normalises, about)
 
 
 def builder(name: str, arguments: Config, seed: int) -> Callable[[int], nn.Module]:
@@ -98,15 +98,15 @@ def builder(name: str, arguments: Config, seed: int) -> Callable[[int], nn.Modul
 
 def fitted(
     wanted: Wanted,
-    built: BuiltModel,
+    spec: NetworkSpec,
     state: State,
     origin: str,
     build: Callable[[int], nn.Module],
-) -> BuiltModel:
+) -> NetworkSpec:
     """Its network with these weights, the head only where the classes are as many."""
-    if fit_resized(built.module, state, origin, wanted.num_classes, build):
-        return built
-    return dataclasses.replace(built, class_names=None)  # they were those of the old head
+    if fit_resized(spec.module, state, origin, wanted.num_classes, build):
+        return spec
+    return dataclasses.replace(spec, class_names=None)  # they were those of the old head
 
 
 def with_channels(preparation: Preparation, channels: int) -> Preparation:
@@ -138,62 +138,62 @@ def no_choice(name: str, source: str, remedy: str) -> InputError:
 _IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what published ResNet-50s want
 
 
-def start_own(wanted: Wanted, name: str, fields: Config) -> Start:
+def start_own(wanted: Wanted, name: str, fields: Config) -> InitialNetwork:
     """A network of this package."""
     typed: Config = {"num_classes": wanted.num_classes, "channels": wanted.channels}
     network = build_own(name, typed | fields | {"seed": wanted.seed})
     arguments: Config = network.arguments  # type: ignore[assignment]
     large = name == "ResNet50"
     usual = Preparation(256, (224, 224)) if large else Preparation()
-    built = BuiltModel(network, with_channels(usual, wanted.channels), channels_last=True)
+    spec = NetworkSpec(network, with_channels(usual, wanted.channels), channels_last=True)
     more: Config = {}
     if wanted.pretrained:
         library = _published(wanted, name)
         state, origin = read_library_weights(library, None)
-        built = describe_library_network(library, network, None)
+        spec = describe_library_network(library, network, None)
         more = library_version(library) | {"state_sha256": digest_of(state)}
     elif wanted.weights is not None:
         state, origin = read_state(wanted.weights), str(wanted.weights)
         more = _files(wanted.weights)
         if large and wanted.channels == 3:
-            built = dataclasses.replace(built, mean=_IMAGENET[0], std=_IMAGENET[1])
+            spec = dataclasses.replace(spec, mean=_IMAGENET[0], std=_IMAGENET[1])
     if more:
-        built = fitted(wanted, built, state, origin, builder(name, arguments, wanted.seed))
-    return make_start(built, name, arguments, bool(more), name == "SmallCNN", more)
+        spec = fitted(wanted, spec, state, origin, builder(name, arguments, wanted.seed))
+    return make_start(spec, name, arguments, bool(more), name == "SmallCNN", more)
 
 
-def start_library(wanted: Wanted) -> Start:
+def start_library(wanted: Wanted) -> InitialNetwork:
     """`timm:NAME` or `torchvision:NAME`."""
     source, weights = wanted.source, wanted.weights
     if wanted.pretrained:
         require_colour(wanted)
     arguments: Config = {"num_classes": wanted.num_classes, "channels": wanted.channels}
     build = builder(source, arguments, wanted.seed)
-    built = describe_library_network(source, build(wanted.num_classes), weights)
+    spec = describe_library_network(source, build(wanted.num_classes), weights)
     loaded = wanted.pretrained or weights is not None
     if not loaded:
-        built = dataclasses.replace(built, class_names=None)
-    if not loaded or wanted.channels != built.preparation.channels:
-        built = dataclasses.replace(built, mean=None, std=None)
-    said = with_channels(built.preparation, wanted.channels)
-    built = dataclasses.replace(built, preparation=said)
+        spec = dataclasses.replace(spec, class_names=None)
+    if not loaded or wanted.channels != spec.preparation.channels:
+        spec = dataclasses.replace(spec, mean=None, std=None)
+    said = with_channels(spec.preparation, wanted.channels)
+    spec = dataclasses.replace(spec, preparation=said)
     more = library_version(source)
     if loaded:
         state, origin = read_library_weights(source, weights)
         more |= _files(weights) if weights else {"state_sha256": digest_of(state)}
-        built = fitted(wanted, built, state, origin, build)
-    return make_start(built, source, arguments, loaded, False, more)
+        spec = fitted(wanted, spec, state, origin, build)
+    return make_start(spec, source, arguments, loaded, False, more)
 
 
-def start_users(wanted: Wanted) -> Start:
+def start_users(wanted: Wanted) -> InitialNetwork:
     """`FILE.py:FUNCTION`, a network of the user's own, which says itself what it wants."""
     source = wanted.source
     if wanted.pretrained:
         raise no_choice("pretrained", source, "pass a file of weights, or load them in FUNCTION")
     with seeded(wanted.seed):
         found = load_users(source, wanted.weights)
-    built = found.built
-    for key, value in built.module.state_dict().items():
+    spec = found.spec
+    for key, value in spec.module.state_dict().items():
         if is_lazy(value):
             raise InputError(
                 f"{key!r} of {source}",
@@ -201,36 +201,36 @@ def start_users(wanted: Wanted) -> Start:
                 "must be there when training begins",
                 "show the network an image in FUNCTION, or say its sizes",
             )
-    built.module.float().cpu()
-    said = built.preparation.channels
+    spec.module.float().cpu()
+    said = spec.preparation.channels
     if said is not None and said != wanted.channels:
         raise other_channels(wanted, said)
-    if built.preparation.crop is not None:
-        shape = (2, wanted.channels, *built.preparation.crop)
-        check_scores(built, wanted.num_classes, torch.full(shape, 0.5))
+    if spec.preparation.crop is not None:
+        shape = (2, wanted.channels, *spec.preparation.crop)
+        check_scores(spec, wanted.num_classes, torch.full(shape, 0.5))
     arguments: Config = {"num_classes": wanted.num_classes, "channels": wanted.channels}
-    return make_start(built, source, arguments, wanted.weights is not None, True, found.about)
+    return make_start(spec, source, arguments, wanted.weights is not None, True, found.about)
 
 
-def start_saved(wanted: Wanted) -> Start:
+def start_saved(wanted: Wanted) -> InitialNetwork:
     """A folder that training wrote: its network, its weights, its normalisation."""
     source = wanted.source
     for name, given in (("weights", wanted.weights), ("pretrained", wanted.pretrained)):
         if given:
             raise no_choice(name, source, "leave it out")
     saved = read_saved(Path(source))
-    built, arguments = saved.found.built, saved.arguments
+    spec, arguments = saved.found.spec, saved.arguments
     if arguments["channels"] != wanted.channels:
         raise other_channels(wanted, arguments["channels"])
     if arguments["num_classes"] != wanted.num_classes:
         build = builder(saved.network, arguments, wanted.seed)
-        state = built.module.state_dict()
-        built = dataclasses.replace(built, module=build(wanted.num_classes))
-        built = fitted(wanted, built, state, source, build)
+        state = spec.module.state_dict()
+        spec = dataclasses.replace(spec, module=build(wanted.num_classes))
+        spec = fitted(wanted, spec, state, source, build)
         arguments = arguments | {"num_classes": wanted.num_classes}
         if "seed" in arguments:
             arguments["seed"] = wanted.seed
-    return make_start(built, saved.network, arguments, True, True, saved.found.about)
+    return make_start(spec, saved.network, arguments, True, True, saved.found.about)
 
 
 def _published(wanted: Wanted, name: str) -> str:
@@ -260,7 +260,7 @@ STARTS = ", ".join(
 _FIXED = (".onnx", ".pt2")
 
 
-def start_model(
+def initial_network(
     source: str,
     num_classes: int,
     channels: int,
@@ -268,7 +268,7 @@ def start_model(
     weights: Path | None = None,
     pretrained: bool = False,
     seed: int = 0,
-) -> Start:
+) -> InitialNetwork:
     """The network that `source` names, for so many classes of images with so many channels.
 
         small_cnn   resnet18:width=32   resnet50      networks of this package
@@ -283,8 +283,8 @@ def start_model(
     Guarantee: the weights depend on these arguments alone (and on the user's own file), and
     torch's global random state is as before.
 
-    >>> start = start_model("ResNet-18:width=8", num_classes=10, channels=1)
-    >>> start.network, start.arguments["width"], start.built.preparation.words
+    >>> start = initial_network("ResNet-18:width=8", num_classes=10, channels=1)
+    >>> start.network, start.arguments["width"], start.spec.preparation.words
     ('ResNet18', 8, 'grey')
     """
     check_integer("num_classes", num_classes, least=1)

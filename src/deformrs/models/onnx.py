@@ -16,7 +16,7 @@ from deformrs.config import Config
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, ModelError
 from deformrs.models.optional_dependencies import first_line, import_extra
-from deformrs.models.types import BuiltModel, Found, in_batches
+from deformrs.models.types import NetworkSpec, ResolvedSource, in_batches
 from deformrs.models.weights import require_file
 from deformrs.runs.files import file_digest
 
@@ -24,7 +24,7 @@ _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 _LOCATION = b"\x0a\x08location\x12"  # an entry of external data, as protobuf writes its key
 
 
-def load_onnx(path: Path, device: torch.device) -> Found:
+def load_onnx(path: Path, device: torch.device) -> ResolvedSource:
     """`*.onnx` with one input, N x C x H x W, and one output. A fixed H x W is cut out."""
     require_file("the ONNX file", path)
     runtime = import_extra("onnxruntime", "onnx")
@@ -36,13 +36,13 @@ def load_onnx(path: Path, device: torch.device) -> Found:
     if kind not in _TYPES or len(shape) != 4 or shape[1] not in (1, 3):
         raise _unfit(path, f"for {kind} of shape {shape}", "float images N x C x H x W, C 1 or 3")
     fixed = all(isinstance(length, int) for length in shape[2:])
-    built = BuiltModel(
+    spec = NetworkSpec(
         _Session(session, shape[0] if isinstance(shape[0], int) else None, _TYPES[kind]),
         Preparation(crop=(shape[2], shape[3]) if fixed else None, channels=shape[1]),
     )
     files: Config = {file.name: file_digest(file) for file in [path, *_external(path)]}
     about: Config = {"files": files, "onnxruntime": str(runtime.__version__)}
-    return Found(built, about, frozen_graph=True)
+    return ResolvedSource(spec, about, frozen_graph=True)
 
 
 class _Session(nn.Module):

@@ -11,71 +11,71 @@ import torch
 from torch import Tensor, nn
 
 from deformrs.errors import InputError
-from deformrs.models.types import BuiltModel, Classifier
+from deformrs.models.types import Classifier, NetworkSpec
 
 _SIDES = (32, 28, 64, 96, 224, 16, 8)
 """Of the data sets that networks are usually for. Most networks take images of any size."""
 
 
-def copied(built: BuiltModel) -> BuiltModel | None:
+def copied(spec: NetworkSpec) -> NetworkSpec | None:
     """The same with a copy of its network, on the CPU, in float32 and in evaluation mode.
 
     None where it cannot be copied.
     """
     try:
         with torch.no_grad():  # the copy of a scripted network would have a history otherwise
-            network = copy.deepcopy(built.module)
+            network = copy.deepcopy(spec.module)
     except Exception:  # any kind: a network may hold anything
         return None
     network = network.cpu().float().eval()
     for value in network.parameters():
         value.requires_grad_(False)
-    return dataclasses.replace(built, module=network)
+    return dataclasses.replace(spec, module=network)
 
 
-def first_answer(built: BuiltModel) -> tuple[Tensor, Tensor] | None:
+def first_answer(spec: NetworkSpec) -> tuple[Tensor, Tensor] | None:
     """The first images that a network in float32 takes, and its scores for them."""
-    answers = ((images, answer(built, images)) for images in probes(built))
+    answers = ((images, answer(spec, images)) for images in probes(spec))
     return next(((asked, scores) for asked, scores in answers if scores is not None), None)
 
 
-def answer(built: BuiltModel, images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor | None:
+def answer(spec: NetworkSpec, images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor | None:
     """Its scores, if it gives any and all of them are numbers. Moves it to where the images are.
 
     `dtype` is that of its weights.
     """
     try:
         with torch.inference_mode():
-            classifier = Classifier(built, dtype).eval().to(images.device)
+            classifier = Classifier(spec, dtype).eval().to(images.device)
             scores: Tensor = classifier(images)
     except Exception:  # it may fail in any way on images that are not for it
         return None
     return scores if bool(scores.isfinite().all()) else None
 
 
-def probes(built: BuiltModel) -> list[Tensor]:
+def probes(spec: NetworkSpec) -> list[Tensor]:
     """Images of noise, [2, c, h, w] in [0, 1] each: the network is likely to take one of them.
 
     >>> from deformrs.data.preparation import Preparation
-    >>> [p.shape for p in probes(BuiltModel(nn.Flatten(), Preparation(crop=(8, 9), channels=1)))]
+    >>> [p.shape for p in probes(NetworkSpec(nn.Flatten(), Preparation(crop=(8, 9), channels=1)))]
     [torch.Size([2, 1, 8, 9])]
     """
-    said = built.preparation
+    said = spec.preparation
     size = said.crop or said.resize
     if isinstance(size, int):  # of the shorter side
         size = (size, size)
     sizes = [(side, side) for side in _SIDES] if size is None else [size]
     generator = torch.Generator().manual_seed(0)
-    channels = _channels(built)
+    channels = _channels(spec)
     return [torch.rand(2, channels, *size, generator=generator) for size in sizes]
 
 
-def _channels(built: BuiltModel) -> int:
-    if built.preparation.channels is not None:
-        return built.preparation.channels
-    if built.mean is not None and len(built.mean) > 1:
-        return len(built.mean)
-    convolutions = (part for part in built.module.modules() if isinstance(part, nn.Conv2d))
+def _channels(spec: NetworkSpec) -> int:
+    if spec.preparation.channels is not None:
+        return spec.preparation.channels
+    if spec.mean is not None and len(spec.mean) > 1:
+        return len(spec.mean)
+    convolutions = (part for part in spec.module.modules() if isinstance(part, nn.Conv2d))
     first = next(convolutions, None)
     return 3 if first is None else first.in_channels
 
@@ -102,7 +102,7 @@ _BATCH, _ROUNDED = 1e-4, 0.1
 spread."""
 
 
-def automatic_precision(built: BuiltModel, device: torch.device) -> Precision:
+def automatic_precision(spec: NetworkSpec, device: torch.device) -> Precision:
     """The device's own precision, where the network is seen to answer alike in it, else float32.
 
     A network that makes float32 tensors of its own may not answer, and one with scores that lie
@@ -111,7 +111,7 @@ def automatic_precision(built: BuiltModel, device: torch.device) -> Precision:
     natural = natural_precision(device)
     if natural == "float32":
         return natural
-    tried = copied(built)
+    tried = copied(spec)
     found = None if tried is None else first_answer(tried)
     if tried is None or found is None:
         return "float32"

@@ -14,7 +14,7 @@ from deformrs.models.networks import ResNet18, ResNet50, SmallCNN
 from deformrs.models.optional_dependencies import first_line, import_extra
 from deformrs.models.timm import describe_timm, new_timm, published_timm
 from deformrs.models.torchvision import describe_torchvision, new_torchvision, read_torchvision
-from deformrs.models.types import BuiltModel
+from deformrs.models.types import NetworkSpec
 from deformrs.models.weights import State, read_state
 
 LIBRARIES = ("timm", "torchvision")
@@ -52,7 +52,7 @@ def read_library_weights(source: str, weights: Path | None) -> tuple[State, str]
     return read_state(weights), str(weights)
 
 
-def describe_library_network(source: str, network: nn.Module, weights: Path | None) -> BuiltModel:
+def describe_library_network(source: str, network: nn.Module, weights: Path | None) -> NetworkSpec:
     """The network with what the library says of it and of these weights."""
     library, _, name = source.partition(":")
     if library == "timm":

@@ -24,7 +24,7 @@ from deformrs.models.registry import (
     name_and_arguments,
     of_library,
 )
-from deformrs.models.types import BuiltModel, Found, check_normalisation, require_trust
+from deformrs.models.types import NetworkSpec, ResolvedSource, check_normalisation, require_trust
 from deformrs.models.weights import fit_state, read_state
 from deformrs.runs.files import file_digest, sync_folder, write_atomically
 from deformrs.specs import load_object, users_code
@@ -39,34 +39,34 @@ def of_file(source: str) -> bool:
     return source.rpartition(":")[0].endswith(".py")
 
 
-def load_factory(source: str, weights: Path | None) -> Found:
-    """`mymodel.py:build`: call build(), which returns a network or a BuiltModel; load weights."""
+def load_factory(source: str, weights: Path | None) -> ResolvedSource:
+    """`mymodel.py:build`: call build(), which returns a network or a NetworkSpec; load weights."""
     file, _, name = source.rpartition(":")
     path = Path(file)
-    built = _build(path, name, source)
+    spec = _build(path, name, source)
     files: Config = {path.name: file_digest(path)}
     if weights is not None:
-        fit_state(built.module, read_state(weights), str(weights))
+        fit_state(spec.module, read_state(weights), str(weights))
         files[weights.name] = file_digest(weights)
-    return Found(built, {"files": files})
+    return ResolvedSource(spec, {"files": files})
 
 
-def _build(path: Path, name: str, source: str) -> BuiltModel:
+def _build(path: Path, name: str, source: str) -> NetworkSpec:
     function = load_object(path, name)
     if not callable(function):
         raise InputError(
             source, f"a {type(function).__name__}", "must be a function", "name one that builds"
         )
     with users_code(path, f"the model {source}"):
-        built = function()
-    if isinstance(built, nn.Module):
-        return BuiltModel(built)
-    if isinstance(built, BuiltModel):
-        return built
+        spec = function()
+    if isinstance(spec, nn.Module):
+        return NetworkSpec(spec)
+    if isinstance(spec, NetworkSpec):
+        return spec
     raise InputError(
         f"what {source} returns",
-        f"a {type(built).__name__}",
-        "must be a torch.nn.Module, or a deformrs.models.BuiltModel",
+        f"a {type(spec).__name__}",
+        "must be a torch.nn.Module, or a deformrs.models.NetworkSpec",
         "return the network",
     )
 
@@ -80,7 +80,7 @@ T = TypeVar("T")
 class Saved:
     """What a folder holds, and how `build_network` makes such a network."""
 
-    found: Found
+    found: ResolvedSource
     network: str
     arguments: Config
 
@@ -91,7 +91,7 @@ class Described:
 
     network: str
     arguments: Config
-    built: BuiltModel
+    spec: NetworkSpec
     digest: str
 
     def check_weights(self, folder: Path) -> str:
@@ -147,7 +147,7 @@ def save_model(
     write_atomically(folder / MODEL, json.dumps(about, indent=2) + "\n")
 
 
-def load_saved(folder: Path, trust_code: bool) -> Found:
+def load_saved(folder: Path, trust_code: bool) -> ResolvedSource:
     """Load the network in a folder that `save_model` wrote.
 
     Guarantee: a Python file that the folder names is executed only with `trust_code`.
@@ -180,10 +180,10 @@ def read_saved(folder: Path) -> Saved:
     found = described.check_weights(folder)
     fit_state(module, state, str(folder / WEIGHTS))
     files: Config = {MODEL: file_digest(path), WEIGHTS: found}
-    built = dataclasses.replace(described.built, module=module)
+    spec = dataclasses.replace(described.spec, module=module)
     if not version:  # one of this package knows its arguments in full
         arguments = module.arguments  # type: ignore[assignment]
-    return Saved(Found(built, {"files": files, **version}), network, arguments)
+    return Saved(ResolvedSource(spec, {"files": files, **version}), network, arguments)
 
 
 def read_description(folder: Path) -> Described:
@@ -193,7 +193,7 @@ def read_description(folder: Path) -> Described:
         raise _absent(folder)
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
-        built = BuiltModel(
+        spec = NetworkSpec(
             nn.Identity(),  # for the network, which comes when the rest is known to be sound
             Preparation.from_config(about["preparation"]),
             _tuple(about["mean"]),
@@ -201,7 +201,7 @@ def read_description(folder: Path) -> Described:
             _tuple(about["class_names"]),
             channels_last=True,
         )
-        return Described(about["network"], about["arguments"], built, about["sha256"])
+        return Described(about["network"], about["arguments"], spec, about["sha256"])
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(path, error) from None
 
@@ -285,7 +285,7 @@ def folder_beside(source: str, weights: Path | None) -> Path | None:
     return weights.parent if isinstance(network, str) and of_file(network) else None
 
 
-def load_users(source: str, weights: Path | None) -> Found:
+def load_users(source: str, weights: Path | None) -> ResolvedSource:
     """The network of FILE.py:FUNCTION, prepared and normalised as its weights were trained.
 
     What the folder of the weights says wins over what the function returns.
@@ -295,9 +295,9 @@ def load_users(source: str, weights: Path | None) -> Found:
         return load_factory(source, weights)
     described = read_description(folder)
     described.check_weights(folder)
-    found, said = load_factory(source, weights), described.built
-    built = dataclasses.replace(
-        found.built,
+    found, said = load_factory(source, weights), described.spec
+    spec = dataclasses.replace(
+        found.spec,
         preparation=said.preparation,
         mean=said.mean,
         std=said.std,
@@ -305,4 +305,4 @@ def load_users(source: str, weights: Path | None) -> Found:
     )
     files = found.about["files"]
     assert isinstance(files, dict)
-    return Found(built, {"files": files | {MODEL: file_digest(folder / MODEL)}})
+    return ResolvedSource(spec, {"files": files | {MODEL: file_digest(folder / MODEL)}})

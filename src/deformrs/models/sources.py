@@ -27,7 +27,13 @@ from deformrs.models.precision import (
 from deformrs.models.saved import load_saved, load_users, of_file
 from deformrs.models.timm import load_timm
 from deformrs.models.torchvision import load_torchvision
-from deformrs.models.types import BuiltModel, Classifier, Found, LoadedModel, check_normalisation
+from deformrs.models.types import (
+    Classifier,
+    LoadedModel,
+    NetworkSpec,
+    ResolvedSource,
+    check_normalisation,
+)
 from deformrs.models.weights import require_file, state_digest
 
 FORMS = "a run folder, FILE.py:FUNCTION, FILE.onnx, FILE.pt2, timm:NAME, torchvision:NAME, hf:NAME"
@@ -50,7 +56,7 @@ def load_model(
     """The classifier that `source` names.
 
         runs/quickstart       a folder that training wrote
-        mymodel.py:build      a function that returns a network, or a BuiltModel
+        mymodel.py:build      a function that returns a network, or a NetworkSpec
         model.onnx            run by ONNX Runtime
         model.pt2             written by torch.export.save
         timm:resnet18         a network of that library, its weights downloaded or given
@@ -94,38 +100,38 @@ def load_model(
             f"cannot be chosen for {source}, whose computation is fixed",
             "use float32, which runs it as it is",
         )
-    built = found.built
+    spec = found.spec
     if mean is not None:
-        built = dataclasses.replace(built, mean=mean, std=std)
+        spec = dataclasses.replace(spec, mean=mean, std=std)
     if preparation is not None:
-        built = dataclasses.replace(built, preparation=_merge(built.preparation, preparation))
+        spec = dataclasses.replace(spec, preparation=_merge(spec.preparation, preparation))
     about: Config = {"source": source, **found.about}
     chosen: Precision = "float32"
     if not found.frozen_graph:
-        about["state_sha256"] = state_digest(built.module)
-        built, norms = fold_known(built)
+        about["state_sha256"] = state_digest(spec.module)
+        spec, norms = fold_known(spec)
         about |= {} if norms is None else {"batch_norm": norms}
-        chosen = automatic_precision(built, place) if precision == "auto" else precision
+        chosen = automatic_precision(spec, place) if precision == "auto" else precision
     about |= {
-        "mean": None if built.mean is None else list(built.mean),
-        "std": None if built.std is None else list(built.std),
+        "mean": None if spec.mean is None else list(spec.mean),
+        "std": None if spec.std is None else list(spec.std),
         "precision": chosen,
     }
-    module = _module(built, found, getattr(torch, chosen)).to(place)
-    return LoadedModel(module, built.preparation, built.class_names, about)
+    module = _module(spec, found, getattr(torch, chosen)).to(place)
+    return LoadedModel(module, spec.preparation, spec.class_names, about)
 
 
-def _module(built: BuiltModel, found: Found, dtype: torch.dtype) -> Classifier:
+def _module(spec: NetworkSpec, found: ResolvedSource, dtype: torch.dtype) -> Classifier:
     """The module that runs, in evaluation mode and in its precision."""
-    classifier = Classifier(built, dtype).eval().requires_grad_(False)
+    classifier = Classifier(spec, dtype).eval().requires_grad_(False)
     if found.frozen_graph:
         # Its state dict, which may hold no weights, then tells one file from another.
         mark = hashlib.sha256(json.dumps(found.about["files"]).encode()).digest()
         classifier.register_buffer("mark", torch.tensor(list(mark), dtype=torch.uint8))
         return classifier
-    built.module.to(dtype)
-    if built.channels_last:
-        built.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    spec.module.to(dtype)
+    if spec.channels_last:
+        spec.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return classifier
 
 
@@ -140,7 +146,7 @@ def check_source(source: str) -> None:
 
 def _find(
     source: str, weights: Path | None, device: torch.device, described: bool, trust_code: bool
-) -> Found:
+) -> ResolvedSource:
     check_source(source)
     library, colon, name = source.partition(":")
     path = Path(source)

@@ -21,12 +21,12 @@ from deformrs.models.optional_dependencies import (
     reachable,
     seeded,
 )
-from deformrs.models.types import BuiltModel, Found
+from deformrs.models.types import NetworkSpec, ResolvedSource
 from deformrs.models.weights import State, fit_state, read_state, sized_to
 from deformrs.runs.files import file_digest
 
 
-def load_timm(name: str, weights: Path | None) -> Found:
+def load_timm(name: str, weights: Path | None) -> ResolvedSource:
     """`timm:NAME`, prepared and normalised as timm says. Local weights never touch the network."""
     timm = known_timm(name)
     about: Config = {"timm": str(timm.__version__)}
@@ -37,7 +37,7 @@ def load_timm(name: str, weights: Path | None) -> Found:
         network = sized_to(state, lambda classes: _bare(timm, name, classes))
         fit_state(network, state, str(weights))
         about["files"] = {weights.name: file_digest(weights)}
-    return Found(describe_timm(name, network), about)
+    return ResolvedSource(describe_timm(name, network), about)
 
 
 def known_timm(name: str) -> ModuleType:
@@ -59,7 +59,7 @@ def published_timm(name: str) -> State:
     return state
 
 
-def describe_timm(name: str, network: nn.Module) -> BuiltModel:
+def describe_timm(name: str, network: nn.Module) -> NetworkSpec:
     """The network with what timm says of it."""
     timm = known_timm(name)
     if not getattr(network, "num_classes", 0):
@@ -67,7 +67,7 @@ def describe_timm(name: str, network: nn.Module) -> BuiltModel:
             f"the model timm:{name}", "without classes", "must be a classifier", "choose another"
         )
     wanted = timm.data.resolve_model_data_config(network)
-    return BuiltModel(
+    return NetworkSpec(
         network,
         _preparation(name, wanted),
         tuple(map(float, wanted["mean"])),

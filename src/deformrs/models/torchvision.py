@@ -25,7 +25,7 @@ from deformrs.models.optional_dependencies import (
     reachable,
     seeded,
 )
-from deformrs.models.types import BuiltModel, Found
+from deformrs.models.types import NetworkSpec, ResolvedSource
 from deformrs.models.weights import State, fit_state, read_state, sized_to
 from deformrs.runs.files import file_digest
 
@@ -33,7 +33,7 @@ from deformrs.runs.files import file_digest
 _INCEPTIONS = {"googlenet", "inception_v3"}
 
 
-def load_torchvision(name: str, weights: Path | None) -> Found:
+def load_torchvision(name: str, weights: Path | None) -> ResolvedSource:
     """`torchvision:NAME`, prepared and normalised as the preset of its weights says."""
     torchvision = import_extra("torchvision", "torchvision")
     about: Config = {"torchvision": str(torchvision.__version__)}
@@ -42,7 +42,7 @@ def load_torchvision(name: str, weights: Path | None) -> Found:
         about["files"] = {weights.name: file_digest(weights)}
     network = sized_to(state, lambda classes: _bare(torchvision, name, classes))
     fit_state(network, state, origin)
-    return Found(describe_torchvision(name, network, weights), about)
+    return ResolvedSource(describe_torchvision(name, network, weights), about)
 
 
 def new_torchvision(name: str, num_classes: int, channels: int, seed: int) -> nn.Module:
@@ -67,7 +67,7 @@ def read_torchvision(name: str, weights: Path | None) -> tuple[State, str]:
     return renamed, published.url if weights is None else str(weights)
 
 
-def describe_torchvision(name: str, network: nn.Module, weights: Path | None) -> BuiltModel:
+def describe_torchvision(name: str, network: nn.Module, weights: Path | None) -> NetworkSpec:
     """The network with the preset of its weights.
 
     It is that of the published weights with the same file name, or of the newest ones.
@@ -76,7 +76,7 @@ def describe_torchvision(name: str, network: nn.Module, weights: Path | None) ->
     preset = published.transforms()
     names = tuple(published.meta["categories"])
     last = list(network.state_dict().values())[-1]
-    return BuiltModel(
+    return NetworkSpec(
         network,
         Preparation(
             resize=preset.resize_size[0],

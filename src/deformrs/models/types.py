@@ -15,7 +15,7 @@ from deformrs.errors import InputError, ModelError
 
 
 @dataclass(frozen=True)
-class BuiltModel:
+class NetworkSpec:
     """A network and what it wants before it. A factory may return one in place of a bare network.
 
     `mean` and `std` (one number, or one a channel) normalise images in [0, 1] before the
@@ -35,13 +35,13 @@ class BuiltModel:
 
 
 @dataclass(frozen=True)
-class Found:
+class ResolvedSource:
     """What a source gives. `about` says which files, by their digests, and which libraries.
 
     `frozen_graph`: the computation was fixed when the file was written, precision included.
     """
 
-    built: BuiltModel
+    spec: NetworkSpec
     about: Config
     frozen_graph: bool = False
 
@@ -101,12 +101,12 @@ class Classifier(nn.Module):
     mean: Tensor | None
     std: Tensor | None
 
-    def __init__(self, built: BuiltModel, dtype: torch.dtype) -> None:
+    def __init__(self, spec: NetworkSpec, dtype: torch.dtype) -> None:
         super().__init__()
-        self.network = built.module
+        self.network = spec.module
         self.dtype = dtype
-        self.channels_last = built.channels_last
-        for name, values in (("mean", built.mean), ("std", built.std)):
+        self.channels_last = spec.channels_last
+        for name, values in (("mean", spec.mean), ("std", spec.std)):
             column = None if values is None else torch.tensor(values).view(1, -1, 1, 1)
             self.register_buffer(name, column, persistent=False)
 
