@@ -135,9 +135,7 @@ def saved(folder: Path, file: Path) -> Path:
     named = tuple("vwxyz")
     described = (start.network, start.arguments)
     said = Preparation(18, (12, 12), "bicubic", 3)
-    save_model(
-        folder, start.spec.module, said, named, mean=(0.1,), std=(0.2,), described=described
-    )
+    save_model(folder, start.spec.module, said, named, mean=(0.1,), std=(0.2,), described=described)
     return folder / "model.safetensors"
 
 
