@@ -22,7 +22,7 @@ from rich.table import Table
 
 from deformrs import Rotation, SmoothedClassifier, Uniform, certify_dataset, load_data
 from deformrs.data import ImageSet
-from deformrs.data.base import Places, split
+from deformrs.data.image_set import Indices, stratified_split
 from deformrs.data.preparation import Pixels
 from deformrs.models import NetworkSpec, ResNet18
 from deformrs.models.types import Classifier
@@ -59,7 +59,7 @@ class Part:
     """Some images of a set."""
 
     images: ImageSet
-    places: Places
+    places: Indices
 
     def __len__(self) -> int:
         return len(self.places)
@@ -73,7 +73,7 @@ def measure(
 ) -> dict[str, object]:
     """Train one variant and certify it: certified accuracy in percent by radius, and seconds."""
     gpu = device.type == "cuda"
-    seen, unseen = split(images.labels, 0.1, seed=0)
+    seen, unseen = stratified_split(images.labels, 0.1, seed=0)
     first = images[0][0]
     size = (first.shape[1], first.shape[2])
     recipe = (

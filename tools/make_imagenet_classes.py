@@ -12,7 +12,7 @@ import csv
 import importlib.util
 from pathlib import Path
 
-from deformrs.data.imagenet import CLASSES
+from deformrs.data.labels import IMAGENET_CLASSES
 
 TOLD_APART = {
     "n02012849": "crane (bird)",
@@ -40,11 +40,11 @@ def main() -> None:
     short = [TOLD_APART.get(wnid, names[wnid].split(", ")[0]) for wnid in wnids]
     if len(wnids) != 1000 or len({name.casefold() for name in short}) != 1000:
         raise SystemExit(f"{lists} does not give a thousand classes with a name each")
-    with Path(str(CLASSES)).open("w", newline="") as file:
+    with Path(str(IMAGENET_CLASSES)).open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["wnid", "name"])
         writer.writerows(zip(wnids, short, strict=True))
-    print(f"{CLASSES}: {len(wnids)} classes")
+    print(f"{IMAGENET_CLASSES}: {len(wnids)} classes")
 
 
 if __name__ == "__main__":

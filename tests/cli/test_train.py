@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import torchvision_ops
 from commands import deformrs
-from deformrs.data.base import split
+from deformrs.data.image_set import stratified_split
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import ResNet50, SmallCNN, load_model, save_model
@@ -198,7 +198,7 @@ def test_held_out_images_are_others_and_choose_the_best(data: Path, tmp_path: Pa
     paths = sorted((data / "train").rglob("*.png"))
     labels = [int(path.parent.name == "right") for path in paths]
     images = np.stack([np.asarray(Image.open(path))[None] for path in paths])
-    _, unseen = split(labels, 0.25, 0)
+    _, unseen = stratified_split(labels, 0.25, 0)
     images[unseen] = images[unseen][..., ::-1]
     np.savez(tmp_path / "mirrored.npz", images=images, labels=np.array(labels))
     options: list[str | Path] = [*PLAIN, "--epochs", "12", "--hold-out", "0.25"]

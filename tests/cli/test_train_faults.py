@@ -57,7 +57,7 @@ def test_bad_images_are_named(data: Path, tmp_path: Path) -> None:
         "one class": "of one class",
         "sizes": r"left/9\.png.*17.*--resize",
         "colour": r"left/9\.png.*channel.*--channels",
-        "damaged": r"left/9\.png.*whole image",
+        "damaged": r"left/9\.png.*complete image",
         "labels": "without labels for its 40 images",
     }.items():
         with pytest.raises(InputError, match=message):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made import class_folders, listed_folder
+from image_files import class_folders, listed_folder
 
 from deformrs.config import ConfigValue
 from deformrs.data import HeldOut, ImageSet, load_data
-from deformrs.data.base import split
+from deformrs.data.image_set import stratified_split
 from deformrs.data.preparation import Preparation, digest_of_pixels
 from deformrs.errors import InputError
 
@@ -26,8 +26,8 @@ def test_guarantee_held_out_images_are_those_that_training_does_not_see(
 ) -> None:
     whole = load_data(class_folders(tmp_path / "some", {"cat": 9, "dog": 11}), split="train")
     part = HeldOut(share, seed=3).of(whole)
-    seen, unseen = split(whole.labels, share, 3)
-    assert part.places == tuple(unseen)
+    seen, unseen = stratified_split(whole.labels, share, 3)
+    assert part.indices == tuple(unseen)
     assert len(part) == len(unseen) == round(20 * share)
     # Images of one number are alike in both classes: what they are called tells them apart.
     trained = {whole.source(int(place)) for place in seen}
@@ -58,7 +58,7 @@ def test_what_a_run_says_of_it(tmp_path: Path) -> None:
 
 
 def test_the_training_split_is_the_one_it_was() -> None:
-    with pytest.raises(InputError, match="the training split of digits is another one than was"):
+    with pytest.raises(InputError, match="the training split of digits is not the one trained on"):
         load_data("digits", split="held-out", held_out=HeldOut(0.1, 0, "0" * 64))
     part = load_data("digits", split="held-out", held_out=HeldOut(0.1, 0))
     assert re.fullmatch(r"digits train \d+", part.source(7))
@@ -72,7 +72,7 @@ def test_a_changed_list_is_another_split(tmp_path: Path) -> None:
     held_out = HeldOut(0.5, 0, str(load_data(folder, split="train").about["sha256"]))
     assert len(load_data(folder, split="held-out", held_out=held_out, num_classes=2)) == 3
     (folder / "labels.csv").write_text(text.replace("5.png,1", "5.png,0"))
-    with pytest.raises(InputError, match="another one than was trained on"):
+    with pytest.raises(InputError, match="not the one trained on"):
         load_data(folder, split="held-out", held_out=held_out)
 
 
@@ -91,7 +91,7 @@ def test_what_cannot_be(tmp_path: Path) -> None:
         load_data(tmp_path / "one.npz", split="held-out", held_out=HeldOut(0.5, 0))
     with pytest.raises(InputError, match="is known only of a training that held images out"):
         load_data("digits", split="held-out")
-    with pytest.raises(InputError, match="must be 'held-out' where held_out is given"):
+    with pytest.raises(InputError, match="must be 'held-out' if held_out is given"):
         load_data("digits", split="train", held_out=HeldOut(0.5, 0))
     some: list[ConfigValue] = [{"share": 0.1}, {"share": "a", "seed": 0, "sha256": "b"}, 3, []]
     for damaged in some:

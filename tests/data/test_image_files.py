@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made import class_folders, pixels
+from image_files import class_folders, pixels
 from PIL import Image, ImageFile
 
 from deformrs.data import load_data, load_image
@@ -72,7 +72,7 @@ def test_guarantee_load_image_refuses_what_breaks_off(
     path.write_bytes(data)
     assert load_image(path, AS_STORED).shape[1:] == (72, 96)
     path.write_bytes(data[: int(len(data) * part)])
-    with pytest.raises(InputError, match=f"{path.name} is (damaged|none that is known)"):
+    with pytest.raises(InputError, match=f"{path.name} is (damaged|of no known format)"):
         load_image(path, AS_STORED)
 
 
@@ -108,9 +108,9 @@ def test_files_that_are_no_images(tmp_path: Path) -> None:
     (tmp_path / "script.png").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EOF\n")
     for name, reason in {
         "empty": "damaged .it has no bytes",
-        "text": "none that is known .JPEG, PNG",
+        "text": "of no known format .JPEG, PNG",
         "folder": "a folder",
-        "script": "none that is known",
+        "script": "of no known format",
         "nowhere": "missing",
     }.items():
         with pytest.raises(InputError, match=f"{name}.png is {reason}"):
@@ -122,7 +122,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     folder = class_folders(tmp_path, {"a": 1, "b": 1})
     (folder / "a" / "0.png").chmod(0)
     images = load_data(str(folder), AS_STORED)
-    with pytest.raises(InputError, match="a/0.png is closed to you"):
+    with pytest.raises(InputError, match="a/0.png is not readable .permission denied"):
         images[0]
 
 

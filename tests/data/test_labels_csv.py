@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made import listed_folder, pixels, shared
+from image_files import listed_folder, pixels, shared
 
 from deformrs.data import ImageSet, load_data
 from deformrs.data.preparation import Preparation
@@ -25,7 +25,7 @@ def test_numbers_in_the_order_of_the_list(tmp_path: Path) -> None:
     assert images.labels == (3, 0)
     assert [images.source(i) for i in (0, 1)] == ["b.png", "a.png"]
     assert np.array_equal(images[0][0] * 255, pixels(1).transpose(2, 0, 1))
-    assert images.about["labels"] == "labels.csv: integers"
+    assert images.about["labels"] == "labels.csv: whole numbers"
     assert images.name == "mine"
     assert images.class_names is None
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 import torchvision_ops
-from deformrs.data import imagenet
-from deformrs.data.labels import in_imagenets_order, number_folders
+from deformrs.data.labels import imagenet_names, in_imagenet_order, label_folders
 from deformrs.errors import InputError
 
 FOLDERS = ["n01440764", "n02123045"]  # tench, tabby
@@ -14,13 +13,13 @@ USUAL = (0, 281)
 
 
 def numbers(class_names: tuple[str, ...] | None) -> tuple[int, ...]:
-    found, _ = number_folders(FOLDERS, class_names, 1000)
+    found, _ = label_folders(FOLDERS, class_names, 1000)
     return tuple(found[folder] for folder in FOLDERS)
 
 
 def test_the_usual_order() -> None:
     assert numbers(None) == USUAL
-    assert numbers(imagenet.class_names()) == USUAL
+    assert numbers(imagenet_names()) == USUAL
 
 
 def test_the_names_that_libraries_give_are_in_the_usual_order() -> None:
@@ -34,13 +33,13 @@ def test_the_names_that_libraries_give_are_in_the_usual_order() -> None:
         tuple(info.index_to_description(number) for number in range(1000)),
         tuple(info.index_to_description(number, detailed=True) for number in range(1000)),
     ):
-        assert in_imagenets_order(names)
+        assert in_imagenet_order(names)
         assert numbers(names) == USUAL
 
 
 def test_another_order_is_followed() -> None:
-    order = tuple(sorted(imagenet.class_names()))
-    assert not in_imagenets_order(order)
+    order = tuple(sorted(imagenet_names()))
+    assert not in_imagenet_order(order)
     assert [order[number] for number in numbers(order)] == ["tench", "tabby"]
 
 

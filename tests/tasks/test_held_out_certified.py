@@ -151,7 +151,7 @@ def test_a_published_set_is_not_compared_with_the_paper() -> None:
 def test_data_that_were_moved_are_named() -> None:
     Path("halves").rename("moved")
     asked = ("certify", "--model", "run", "--split", "held-out", *SAMPLES, "--max", "2")
-    assert "which is not there" in inside(*asked, code=1)[1]
+    assert "which does not exist" in inside(*asked, code=1)[1]
     inside(*asked, "--data", "moved")
     assert len(load_run("run/held-out")) == 2
 

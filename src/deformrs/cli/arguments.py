@@ -13,7 +13,7 @@ import torch
 from deformrs.checks import check_integer, check_seed
 from deformrs.config import Config
 from deformrs.data import HeldOut, ImageSet, load_data
-from deformrs.data.base import SplitAsked, check_share
+from deformrs.data.image_set import Split, check_share
 from deformrs.data.preparation import Interpolation, Preparation
 from deformrs.errors import InputError
 from deformrs.execution import Compiled, usable_device
@@ -200,7 +200,7 @@ class DataOptions:
     """Which images, and where downloads are kept. `held_out` follows from a training."""
 
     data: str
-    split: SplitAsked = "test"
+    split: Split = "test"
     data_root: str | None = None
     held_out: HeldOut | None = None
 

@@ -36,7 +36,7 @@ from deformrs.cli.train import train_run
 from deformrs.cli.trained import certification, no_test_images
 from deformrs.cli.training_process import train_apart
 from deformrs.data import HeldOut
-from deformrs.data.base import HELD_OUT
+from deformrs.data.image_set import HELD_OUT
 from deformrs.data.loading import StoredImages
 from deformrs.data.preparation import Preparation
 from deformrs.errors import DeformRSError, InputError

@@ -30,7 +30,7 @@ from deformrs.cli.sweep_file import (
     option_parts,
 )
 from deformrs.cli.training_process import check_one_machine
-from deformrs.data.base import HELD_OUT
+from deformrs.data.image_set import HELD_OUT
 from deformrs.errors import DeformRSError, InputError, UnsupportedError
 from deformrs.models.saved import WEIGHTS, of_file
 from deformrs.space import Space

@@ -29,7 +29,7 @@ from deformrs.cli.training import (
     prepare_training,
     shown,
 )
-from deformrs.data.base import Places, split
+from deformrs.data.image_set import Indices, stratified_split
 from deformrs.execution import fastest_convolutions
 from deformrs.models import NetworkSpec, save_model
 from deformrs.models.types import Classifier
@@ -89,7 +89,7 @@ def _train(
 ) -> None:
     """One go at it. `folder` is None in the processes that do not write."""
     labels = job.images.labels
-    seen, unseen = split(labels, training.hold_out, training.seed)
+    seen, unseen = stratified_split(labels, training.hold_out, training.seed)
     check_answers(job)
     built = _normalising(job, seen)
     classifier = _classifier(built, processes.device)
@@ -123,7 +123,7 @@ def _train(
             console.print(line, markup=False, soft_wrap=True)
 
 
-def _normalising(job: TrainingJob, seen: Places) -> NetworkSpec:
+def _normalising(job: TrainingJob, seen: Indices) -> NetworkSpec:
     """The network with its mean and deviation: its own, those asked for, or those of the data."""
     built = job.start.spec
     if built.mean is not None or job.start.normalises:
@@ -142,7 +142,7 @@ def _classifier(built: NetworkSpec, device: torch.device) -> Classifier:
 
 def _source(
     job: TrainingJob,
-    indices: Places,
+    indices: Indices,
     training: TrainingOptions,
     processes: Processes,
     console: Console,

@@ -10,8 +10,8 @@ from pathlib import Path
 from deformrs.cli.arguments import DataOptions, ModelOptions, SmoothingOptions
 from deformrs.config import Config
 from deformrs.data import HeldOut, ImageSet
-from deformrs.data.base import HELD_OUT
-from deformrs.data.folders import FileSet
+from deformrs.data.folders import ImageFolder
+from deformrs.data.image_set import HELD_OUT
 from deformrs.errors import InputError
 from deformrs.geometry import Padding
 from deformrs.models.saved import MODEL, folder_beside
@@ -134,7 +134,7 @@ class TrainedFolder:
         """Are these the images it was trained on?"""
         if self.seen.get("sha256") != images.about["sha256"]:
             return False
-        if not isinstance(images, FileSet):
+        if not isinstance(images, ImageFolder):
             return True
         # The digest of files speaks of their names, which those of another folder may have too.
         below = text_of(self.seen, "folder")

@@ -1,4 +1,4 @@
-"""Images that lie in memory as one array."""
+"""Images in memory as one array, and .npz files."""
 
 from __future__ import annotations
 
@@ -12,18 +12,26 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from deformrs.data.base import ImageSet, Wanted, one_line
-from deformrs.data.labels import align, check_labels
+from deformrs.data.image_set import DataRequest, ImageSet, printable
+from deformrs.data.labels import align_classes, check_labels
 from deformrs.data.preparation import Pixels
 from deformrs.errors import InputError
 
 Images = NDArray[np.uint8] | NDArray[np.float32]
-"""[n, c, h, w], either 0 to 255 or in [0, 1]."""
+"""[n, c, h, w], bytes or floats in [0, 1]."""
+
+_CHANNELS = (1, 3, 4)
+_KEYS = (("images", "labels"), ("x", "y"))
+# RuntimeError: the archive is encrypted; MemoryError: it claims more than fits any memory.
+_READ_ERRORS = (
+    *(OSError, ValueError, EOFError, RuntimeError, MemoryError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ArraySet(ImageSet):
-    """Images [n, c, h, w] in memory; `title` and a number name each of them."""
+    """Images [n, c, h, w] in memory, each named by a title and its index."""
 
     title: str
     images: Images
@@ -31,14 +39,14 @@ class ArraySet(ImageSet):
     def source(self, index: int) -> str:
         return f"{self.title} {index}"
 
-    def _prepared(self, index: int) -> Pixels:
+    def _load(self, index: int) -> Pixels:
         image = self.images[index]
         try:
             if image.dtype != np.uint8:
                 return self.preparation.prepare_pixels(image.astype(np.float32))
             if len(image) not in (1, 3):
                 return self.preparation.prepare_pixels(image.astype(np.float32) / 255)
-            # As files of such images would be: resized in 8 bits.
+            # Resized in 8 bits, as the same image in a file would be.
             layers = image[0] if len(image) == 1 else image.transpose(1, 2, 0)
             return self.preparation.prepare(Image.fromarray(np.ascontiguousarray(layers)))
         except InputError as error:
@@ -47,35 +55,74 @@ class ArraySet(ImageSet):
 
 
 def array_set(
-    wanted: Wanted,
+    request: DataRequest,
     name: str,
     split: str | None,
     images: Images,
-    labels: NDArray[np.integer],
-    names: tuple[str, ...] | None,
+    labels: NDArray[np.int64],
+    class_names: tuple[str, ...] | None,
 ) -> ArraySet:
-    """The set of these images. `names` are its own classes, in the order of its labels."""
+    """Build a dataset from arrays; `class_names` are its own, in the order of its labels."""
     title = name if split is None else f"{name} {split}"
-    digest = digest_of(images, labels)
-    if names is None:
+    if class_names is None:
         numbers, rule = labels.tolist(), "as stored"
     else:
-        order, rule = align(names, wanted.class_names)
+        order, rule = align_classes(class_names, request.class_names)
         numbers = [order[label] for label in labels.tolist()]
-    check_labels(numbers, wanted.num_classes, lambda index: f"{title} {index}")
+    check_labels(numbers, request.num_classes, lambda index: f"{title} {index}")
     return ArraySet(
         name,
-        wanted.class_names or names,
+        request.class_names or class_names,
         tuple(numbers),
-        wanted.about(name, split, len(numbers), digest, rule),
-        wanted.preparation,
+        request.about(name, split, len(numbers), _array_digest(images, labels), rule),
+        request.preparation,
         title,
         images,
     )
 
 
-def digest_of(*arrays: Images | NDArray[np.integer]) -> str:
-    """The SHA-256 of what the arrays hold and of their shapes."""
+def load_npz(path: Path, request: DataRequest) -> ArraySet:
+    """Load `images` and `labels`, or `x` and `y`, or `x_test` and `y_test`, from an .npz file.
+
+    Images are [n, h, w], [n, h, w, c] or [n, c, h, w], of bytes or of floats in [0, 1].
+    """
+    name = printable(path.name)
+    split_keys = (f"x_{request.split}", f"y_{request.split}")
+    try:
+        with path.open("rb") as raw:
+            if not zipfile.is_zipfile(raw):
+                raise zipfile.BadZipFile("it is no zip file of arrays")
+            raw.seek(0)
+            with np.load(raw, allow_pickle=False) as file:
+                keys = _array_keys(name, file.files, split_keys)
+                arrays = [file[key] for key in keys]
+        for key, array in zip(keys, arrays, strict=True):
+            if not isinstance(array, np.ndarray):  # NumPy returns other content as bytes
+                raise ValueError(f"{key!r} in it is no array")
+    except InputError:
+        raise
+    except _READ_ERRORS as error:
+        raise InputError(
+            printable(str(path)),
+            f"not readable ({printable(str(error)) or type(error).__name__})",
+            "must be an .npz file of plain arrays",
+            "write it with numpy.savez",
+        ) from None
+    images = _channels_first(f"{keys[0]!r} in {name}", arrays[0])
+    labels = _integer_labels(name, keys[1], arrays[1])
+    if len(images) != len(labels) or not len(labels):
+        raise InputError(
+            f"{keys[1]!r} in {name}",
+            f"of {len(labels)}",
+            f"must be as many as {keys[0]!r}, which are {len(images)}, and at least one",
+            "write the file again",
+        )
+    split = request.split if keys == split_keys else None
+    return array_set(request, name, split, images, labels, None)
+
+
+def _array_digest(*arrays: Images | NDArray[np.int64]) -> str:
+    """Return the SHA-256 of the types, shapes and contents of arrays."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.dtype.str} {array.shape} ".encode())
@@ -83,67 +130,21 @@ def digest_of(*arrays: Images | NDArray[np.integer]) -> str:
     return digest.hexdigest()
 
 
-_CHANNELS = (1, 3, 4)
-# RuntimeError: it is encrypted; MemoryError: it claims to be larger than any memory.
-_DAMAGED = (zipfile.BadZipFile, zlib.error, RuntimeError, MemoryError)
-_PAIRS = (("images", "labels"), ("x", "y"))
-
-
-def load_npz(path: Path, wanted: Wanted) -> ArraySet:
-    """The set in that file: `images` and `labels`, or `x` and `y`, or `x_test` and `y_test`.
-
-    Images are [n, h, w], [n, h, w, c] or [n, c, h, w], of bytes or of floats in [0, 1].
-    """
-    name = one_line(path.name)
-    of_split = (f"x_{wanted.split}", f"y_{wanted.split}")
-    try:
-        with path.open("rb") as raw:
-            if not zipfile.is_zipfile(raw):
-                raise zipfile.BadZipFile("it is no zip file of arrays")
-            raw.seek(0)
-            with np.load(raw, allow_pickle=False) as file:
-                pair = _pair(name, file.files, of_split)
-                images, labels = file[pair[0]], file[pair[1]]
-            for key, array in zip(pair, (images, labels), strict=True):
-                if not isinstance(array, np.ndarray):  # NumPy hands over other content as bytes
-                    raise ValueError(f"{key!r} in it is no array")
-    except InputError:
-        raise
-    except (OSError, ValueError, EOFError, *_DAMAGED) as error:
-        raise InputError(
-            one_line(str(path)),
-            f"not readable ({one_line(str(error)) or type(error).__name__})",
-            "must be an .npz file of plain arrays",
-            "write it with numpy.savez",
-        ) from None
-    batch, numbers = _layered(name, pair[0], images), _whole(name, pair[1], labels)
-    if len(batch) != len(numbers) or not len(numbers):
-        raise InputError(
-            f"{pair[1]!r} in {name}",
-            f"of {len(numbers)}",
-            f"must be as many as {pair[0]!r}, which are {len(images)}, and at least one",
-            "write the file anew",
-        )
-    split = wanted.split if pair == of_split else None
-    return array_set(wanted, name, split, batch, numbers, None)
-
-
-def _pair(name: str, keys: list[str], of_split: tuple[str, str]) -> tuple[str, str]:
-    found = [pair for pair in (of_split, *_PAIRS) if set(pair) <= set(keys)]
-    if len(found) != 1:
+def _array_keys(name: str, stored: list[str], split_keys: tuple[str, str]) -> tuple[str, str]:
+    pairs = [pair for pair in (split_keys, *_KEYS) if set(pair) <= set(stored)]
+    if len(pairs) != 1:
         raise InputError(
             f"the arrays in {name}",
-            ", ".join(map(repr, keys)) or "none",
+            ", ".join(map(repr, stored)) or "none",
             "must be one pair of 'images' and 'labels', 'x' and 'y', or "
-            f"{of_split[0]!r} and {of_split[1]!r}",
+            f"{split_keys[0]!r} and {split_keys[1]!r}",
             "rename them",
         )
-    return found[0]
+    return pairs[0]
 
 
-def _layered(name: str, key: str, images: NDArray[np.generic]) -> Images:
-    """Images [n, c, h, w]."""
-    what = f"{key!r} in {name}"
+def _channels_first(what: str, images: NDArray[np.generic]) -> Images:
+    """Return images of any accepted layout and type as [n, c, h, w]."""
     if images.ndim == 3:
         images = images[:, None]
     elif images.ndim == 4 and (images.shape[1] in _CHANNELS) != (images.shape[3] in _CHANNELS):
@@ -153,12 +154,12 @@ def _layered(name: str, key: str, images: NDArray[np.generic]) -> Images:
         raise InputError(
             what,
             f"of shape {images.shape}",
-            "must be [n, h, w], [n, h, w, c] or [n, c, h, w] with 1, 3 or 4 channels, and plainly"
-            " one of them",
+            "must be [n, h, w], [n, h, w, c] or [n, c, h, w] with 1, 3 or 4 channels, and "
+            "unambiguously one of them",
             "transpose it",
         )
     if 0 in images.shape[1:]:
-        raise InputError(what, f"of shape {images.shape}", "must have pixels", "write it anew")
+        raise InputError(what, f"of shape {images.shape}", "must have pixels", "write it again")
     if images.dtype == np.uint8:
         return images.astype(np.uint8, copy=False)
     if not np.issubdtype(images.dtype, np.floating):
@@ -170,30 +171,29 @@ def _layered(name: str, key: str, images: NDArray[np.generic]) -> Images:
         raise InputError(
             what,
             f"between {low:g} and {high:g}",
-            "must lie in [0, 1] where it is of floats",
+            "must lie in [0, 1] if it is floating-point",
             "scale it; normalisation belongs to the model",
         )
     return images.astype(np.float32)
 
 
-def _whole(name: str, key: str, labels: NDArray[np.generic]) -> NDArray[np.int64]:
-    """Labels [n]."""
-    what = f"{key!r} in {name}"
+def _integer_labels(name: str, key: str, labels: NDArray[np.generic]) -> NDArray[np.int64]:
+    """Return labels [n] or [n, 1] of any number type as integers [n]."""
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1 or labels.dtype.kind not in "iuf":
         raise InputError(
-            what,
+            f"{key!r} in {name}",
             f"of shape {labels.shape} and type {labels.dtype}",
-            "must be one integer an image",
-            "for one column a class take labels.argmax(1)",
+            "must be one integer per image",
+            "convert one-hot labels with labels.argmax(1)",
         )
     with np.errstate(invalid="ignore"):
-        numbers = labels.astype(np.int64)
-    different = np.flatnonzero(numbers != labels)
-    if len(different):
-        first = int(different[0])
+        integers = labels.astype(np.int64)
+    fractional = np.flatnonzero(integers != labels)
+    if len(fractional):
+        first = int(fractional[0])
         raise InputError(
             f"the label of {name} {first}", labels[first], "must be an integer", "correct it"
         )
-    return numbers
+    return integers

@@ -6,12 +6,13 @@ A part of MNIST (Y. LeCun, C. Cortes, C. J. C. Burges), see README.md in this fo
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from deformrs.data.image_set import StoredSplit
 from deformrs.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,14 +24,14 @@ IMAGE = files("deformrs.data") / "digits.png"
 LABELS = files("deformrs.data") / "digits_labels.txt"
 
 
-def load_digits(split: Literal["train", "test"]) -> tuple[Tensor, Tensor]:
-    """Images [n, 1, 28, 28] in [0, 1] and labels [n].
+def load_digits(split: StoredSplit) -> tuple[Tensor, Tensor]:
+    """Return the packaged digits as tensors: images [n, 1, 28, 28] in [0, 1] and labels [n].
 
     >>> images, labels = load_digits("test")
     >>> images.shape, int(labels[0])
     (torch.Size([1000, 1, 28, 28]), 7)
     """
-    import torch  # here: to list or report on images needs none
+    import torch  # only here: the rest of deformrs.data does without
 
     if split not in ("train", "test"):
         raise InputError("split", repr(split), "must be 'train' or 'test'", "choose one")
@@ -38,11 +39,11 @@ def load_digits(split: Literal["train", "test"]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(images.astype(np.float32) / 255), torch.from_numpy(labels)
 
 
-def read_digits(split: Literal["train", "test"]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images [n, 1, 28, 28], 0 to 255, and labels [n]."""
+def read_digits(split: StoredSplit) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return images [n, 1, 28, 28] as bytes, and labels [n]."""
     with IMAGE.open("rb") as file, Image.open(file) as image:
         tiles = np.asarray(image)
     images = tiles.reshape(-1, SIDE, COLUMNS, SIDE).swapaxes(1, 2).reshape(-1, 1, SIDE, SIDE)
     labels = np.array([int(digit) for digit in LABELS.read_text().strip()], np.int64)
-    part = slice(0, TRAIN) if split == "train" else slice(TRAIN, TRAIN + TEST)
-    return images[part], labels[part]
+    rows = slice(0, TRAIN) if split == "train" else slice(TRAIN, TRAIN + TEST)
+    return images[rows], labels[rows]

@@ -1,4 +1,4 @@
-"""Published files: found in a folder, or fetched into it once, and always checked."""
+"""Published files: found in a folder or downloaded into it, and always verified."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import hashlib
 import http.client
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.request import urlopen
 
-from deformrs.data.base import one_line
+from deformrs.data.image_set import printable
 from deformrs.errors import InputError
 
-Report = Callable[[str, int, int | None], None]
-"""Told of a download as it goes: the file's name, bytes so far, bytes in all if known."""
+DownloadProgress = Callable[[str, int, int | None], None]
+"""Called with the file's name, the bytes so far, and the bytes in total if known."""
 
 VARIABLE = "DEFORMRS_DATA"
 _CHUNK = 1 << 20
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 
 
 def default_root() -> Path:
-    """Where downloads are kept: the folder that DEFORMRS_DATA names, or the user's cache."""
+    """Return the folder of downloads: what DEFORMRS_DATA names, or the user's cache."""
     if os.environ.get(VARIABLE):
         return Path(os.environ[VARIABLE]).expanduser()
     if sys.platform == "win32":
@@ -34,76 +34,78 @@ def default_root() -> Path:
     return cache / "deformrs"
 
 
-def fetch(url: str, path: Path, md5: str, instead: str, report: Report | None = None) -> None:
-    """Guarantee: when this returns, the file is there with that checksum; else it is not there.
+def fetch(
+    url: str, path: Path, md5: str, remedy: str, progress: DownloadProgress | None = None
+) -> None:
+    """Download a file and verify its checksum; `remedy` is for users without a network.
 
-    `instead` says what to do where there is no network.
+    Guarantee: when this returns, the file is there with that checksum; if it raises, it is not.
     """
-    # With the process's number, so that two that begin at once do not write the same file.
+    # The process id keeps two downloads that start at once from writing the same file.
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     digest, done = hashlib.md5(usedforsecurity=False), 0
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with urlopen(url, timeout=_PATIENCE_S) as answer, partial.open("wb") as file:
-            length = answer.headers.get("Content-Length")
+        with urlopen(url, timeout=_TIMEOUT_S) as response, partial.open("wb") as file:
+            length = response.headers.get("Content-Length")
             total = int(length) if length and length.isdecimal() else None
-            while chunk := answer.read(_CHUNK):
+            while chunk := response.read(_CHUNK):
                 file.write(chunk)
                 digest.update(chunk)
                 done += len(chunk)
-                if report is not None:
-                    report(path.name, done, total)
+                if progress is not None:
+                    progress(path.name, done, total)
             file.flush()
             os.fsync(file.fileno())
-        _compare(url, digest.hexdigest(), md5, instead)
+        _check_md5(url, digest.hexdigest(), md5, remedy)
         partial.replace(path)
     except (OSError, http.client.HTTPException) as error:
         raise InputError(
             f"the download of {url}",
-            f"not possible ({one_line(str(error)) or type(error).__name__})",
+            f"not possible ({printable(str(error)) or type(error).__name__})",
             f"must succeed once, into {path.parent}",
-            instead,
+            remedy,
         ) from None
     finally:
         if partial.exists():
             partial.unlink()
 
 
-def read_checked(path: Path, md5: str) -> bytes:
-    """What is in the file, if it is what was published."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(
-            str(path),
-            f"not readable ({error.strerror})",
-            "must be open to you",
-            "change its permissions",
-        ) from None
-    found = hashlib.md5(data, usedforsecurity=False).hexdigest()
-    _compare(str(path), found, md5, "remove the file and fetch it again")
-    return data
-
-
-def find(folder: Path, places: Sequence[str], names: Sequence[str]) -> Path | None:
-    """The first of these files that lies in one of these places under the folder."""
+def find_published(folder: Path, places: Sequence[str], names: Sequence[str]) -> Path | None:
+    """Return the first of these files in one of these subfolders, or None."""
     candidates = (folder / place / name for place in places for name in names)
     return next((path for path in candidates if path.is_file()), None)
 
 
-def missing(folder: Path, what: str, names: Sequence[str]) -> InputError:
-    """The error for a folder that does not hold what it should."""
-    state = "without it" if folder.is_dir() else "a file" if folder.exists() else "not there"
-    return InputError(
-        f"the folder {one_line(str(folder))} of {what}",
-        state,
-        "must hold " + " or ".join(names),
-        "give the folder that holds the published files",
-    )
+def read_published(
+    dataset: str, folder: Path, places: Sequence[str], md5s: Mapping[str, str]
+) -> tuple[str, bytes]:
+    """Return the name and the content of the first published file that a folder holds.
 
-
-def _compare(name: str, found: str, md5: str, remedy: str) -> None:
-    if found != md5:
+    `md5s` maps the names of the forms in which the file was published to their checksums.
+    """
+    path = find_published(folder, places, tuple(md5s))
+    if path is None:
+        state = "without it" if folder.is_dir() else "a file" if folder.exists() else "not there"
         raise InputError(
-            f"the md5 checksum of {name}", found, f"must be {md5}, as published", remedy
+            f"the folder {printable(str(folder))} of {dataset}",
+            state,
+            "must hold " + " or ".join(md5s),
+            "give the folder that holds the published files",
+        )
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            str(path), f"not readable ({error.strerror})", "must be readable", "check permissions"
+        ) from None
+    md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+    _check_md5(str(path), md5, md5s[path.name], "remove the file and fetch it again")
+    return path.name, data
+
+
+def _check_md5(name: str, md5: str, published: str, remedy: str) -> None:
+    if md5 != published:
+        raise InputError(
+            f"the md5 checksum of {name}", md5, f"must be {published}, as published", remedy
         )

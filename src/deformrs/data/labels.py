@@ -1,219 +1,261 @@
-"""From the names of classes to their numbers, by rules that a run's configuration can cite."""
+"""Class indices from names, by rules that the configuration of a run cites."""
 
 from __future__ import annotations
 
-import difflib
+import csv
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib.resources import files
 
-from deformrs.data import imagenet
-from deformrs.errors import InputError
+from deformrs.errors import InputError, nearest
 
-Numbers = dict[str, int]
-"""What each name of a class stands for."""
+IMAGENET_CLASSES = files("deformrs.data") / "imagenet_classes.csv"
+IMAGENET_COUNT = 1000
 
+# Written into config.json: a run resumes only with the rule it was started with.
 AS_PUBLISHED = "as published"
 BY_MODEL = "the model's class names"
 BY_WNID = "WordNet ids in ImageNet's order"
 BY_IMAGENET_NAME = "ImageNet's class names"
-BY_NUMBER = "integers"
-BY_ORDER = "the class folders in sorted order"
-BY_WORDS = "its words in sorted order"
+BY_NUMBER = "whole numbers"
+BY_FOLDER_ORDER = "the class folders in sorted order"
+BY_WORD_ORDER = "its words in sorted order"
 
-_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+ClassIndices = dict[str, int]
+"""The class index of each name."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
-def folded(name: str) -> str:
-    """Names that differ only in case, spaces, hyphens or underscores are the same.
+@cache
+def imagenet_wnids() -> ClassIndices:
+    """Return the class index of each WordNet id of ImageNet, in the usual order.
 
-    >>> folded("Great_white-Shark")
+    >>> imagenet_wnids()["n01443537"]
+    1
+    """
+    return {row["wnid"]: index for index, row in enumerate(_imagenet_rows())}
+
+
+@cache
+def imagenet_names() -> tuple[str, ...]:
+    """Return one short name per class of ImageNet, in the usual order; all are different.
+
+    >>> imagenet_names()[:2]
+    ('tench', 'goldfish')
+    """
+    return tuple(row["name"] for row in _imagenet_rows())
+
+
+def _imagenet_rows() -> list[dict[str, str]]:
+    with IMAGENET_CLASSES.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def label_words(
+    words: Sequence[str], class_names: tuple[str, ...] | None, num_classes: int | None
+) -> tuple[ClassIndices, str | None]:
+    """Return the class index of every word and the rule that gave it.
+
+    If no rule knows every word, return those of the rule that knows most, and None.
+    """
+    matches = _match(words, class_names, num_classes)
+    rule = _complete_rule(matches, words)
+    return (max(matches.values(), key=len) if rule is None else matches[rule]), rule
+
+
+def label_folders(
+    names: Sequence[str], class_names: tuple[str, ...] | None, num_classes: int | None
+) -> tuple[ClassIndices, str]:
+    """Return the class index of each class folder and the rule that gave it.
+
+    >>> label_folders(["cat", "dog"], None, 2)
+    ({'cat': 0, 'dog': 1}, 'the class folders in sorted order')
+    """
+    matches = _match(names, class_names, num_classes)
+    if num_classes is None:
+        # Other datasets share names with ImageNet: only a model of its size makes them its own.
+        matches.pop(BY_IMAGENET_NAME, None)
+    rule = _complete_rule(matches, names)
+    if rule is not None:
+        return matches[rule], rule
+    # If some folders name classes, sorted order might contradict them.
+    for rule in (BY_MODEL, BY_WNID):
+        known = matches.get(rule, {})
+        if known and num_classes is not None:
+            unknown = next(name for name in names if name not in known)
+            raise unknown_class("a class folder", unknown, known, class_names)
+    if num_classes in (None, len(names)):
+        return {name: index for index, name in enumerate(sorted(names))}, BY_FOLDER_ORDER
+    raise InputError(
+        "the number of class folders",
+        len(names),
+        f"must be that of the model's classes, {num_classes}, unless their names say what they are",
+        "name them by WordNet id, by the model's class names or by number, or add a labels.csv",
+    )
+
+
+def own_classes(words: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the words of a list as classes of its own, sorted, or None.
+
+    An empty word, a WordNet id or an integer among them makes the others mistakes. Class names of
+    ImageNet do not: other datasets share them.
+
+    >>> own_classes(["dog", "cat"]), own_classes(["dog", "3"])
+    (('cat', 'dog'), None)
+    """
+    matches = _match(words, None, None)
+    if not all(words) or matches[BY_WNID] or matches[BY_NUMBER]:
+        return None
+    return tuple(sorted(words))
+
+
+def align_classes(
+    names: tuple[str, ...], class_names: tuple[str, ...] | None
+) -> tuple[tuple[int, ...], str]:
+    """Return the model's index for each class of a published dataset, and the rule.
+
+    A model that knows every class of the dataset by name may have them in another order.
+
+    >>> align_classes(("cat", "dog"), ("dog", "cat"))
+    ((1, 0), "the model's class names")
+    """
+    published = tuple(range(len(names)))
+    if class_names is None:
+        return published, AS_PUBLISHED
+    known = _match_names(names, class_names)
+    if len(known) == len(names):
+        return tuple(known[name] for name in names), BY_MODEL
+    for index, name in enumerate(names):
+        if known.get(name, index) != index:
+            raise InputError(
+                f"the model's index of {name!r}",
+                known[name],
+                f"must be {index} as published, unless the model knows every class by name",
+                "correct the model's class names",
+            )
+    return published, AS_PUBLISHED
+
+
+def check_labels(
+    labels: Sequence[int], num_classes: int | None, source: Callable[[int], str]
+) -> None:
+    """Raise for the first image whose label is not a class of the model."""
+    for index, label in enumerate(labels):
+        if label < 0 or (num_classes is not None and label >= num_classes):
+            raise InputError(
+                f"the label of {source(index)}",
+                label,
+                "must be 0 or above"
+                if num_classes is None
+                else f"must be a class of the model, 0 to {num_classes - 1}",
+                "correct the labels, or choose the model they belong to",
+            )
+
+
+def unknown_class(
+    what: str, word: str, known: Iterable[str], class_names: tuple[str, ...] | None
+) -> InputError:
+    """Return the error for a word that is no class, with the closest that is one.
+
+    `known` are the words beside it that were recognised.
+    """
+    names = (*(class_names or ()), *imagenet_names(), *imagenet_wnids())
+    spelling = {normalized(name): name for name in reversed(names)}
+    close = nearest(normalized(word), spelling)
+    example = next(iter(known), None)
+    return InputError(
+        what,
+        repr(word),
+        "must be a class name of the model, a WordNet id or a class name of ImageNet, or an integer"
+        + ("" if example is None else f", of the same kind as {example!r}"),
+        "correct it" if close is None else f"did you mean {spelling[close]!r}?",
+    )
+
+
+def normalized(name: str) -> str:
+    """Return a class name without differences in case, spaces, hyphens and underscores.
+
+    >>> normalized("Great_white-Shark")
     'great white shark'
     """
     plain = unicodedata.normalize("NFC", name).casefold()
     return re.sub(r"[\s_-]+", " ", plain).strip()
 
 
-def by_names(words: Iterable[str], class_names: Sequence[str]) -> Numbers:
-    """The number of each word that is one of the class names; words that are none are left out."""
+def in_imagenet_order(class_names: tuple[str, ...] | None) -> bool:
+    """Return whether these are ImageNet's classes in the usual order, however they are spelled."""
+    if class_names is None:
+        return True
+    usual = imagenet_names()
+    if len(class_names) != len(usual):
+        return False
+    pairs = zip(class_names, usual, strict=True)
+    same = sum(normalized(_first_name(own)) == normalized(name) for own, name in pairs)
+    return same >= 0.9 * len(usual)  # libraries rename a few
+
+
+def _match(
+    words: Sequence[str], class_names: tuple[str, ...] | None, num_classes: int | None
+) -> dict[str, ClassIndices]:
+    """Return the words that each rule recognises, in the order of the rules' precedence.
+
+    ImageNet's rules apply only to models of a thousand classes.
+    """
+    matches = {}
+    imagenet = num_classes in (None, IMAGENET_COUNT)
+    if class_names is not None:
+        matches[BY_MODEL] = _match_names(words, class_names)
+    if imagenet:
+        matches[BY_WNID] = _match_wnids(words, class_names)
+    matches[BY_NUMBER] = {word: int(word) for word in words if _INTEGER.fullmatch(word)}
+    if imagenet and in_imagenet_order(class_names):
+        matches[BY_IMAGENET_NAME] = _match_names(words, imagenet_names())
+    return matches
+
+
+def _complete_rule(matches: dict[str, ClassIndices], words: Sequence[str]) -> str | None:
+    """Return the first rule that recognises every word."""
+    return next((rule for rule, known in matches.items() if len(known) == len(words)), None)
+
+
+def _match_names(words: Iterable[str], class_names: Sequence[str]) -> ClassIndices:
+    """Return the class index of each word that is a class name, spelled exactly or nearly so."""
     exact: dict[str, list[int]] = {}
-    alike: dict[str, list[int]] = {}
-    for number, name in enumerate(class_names):
-        exact.setdefault(name, []).append(number)
-        alike.setdefault(folded(name), []).append(number)
-    numbers = {}
+    similar: dict[str, list[int]] = {}
+    for index, name in enumerate(class_names):
+        exact.setdefault(name, []).append(index)
+        similar.setdefault(normalized(name), []).append(index)
+    known = {}
     for word in words:
-        found = exact.get(word) or alike.get(folded(word))
-        if found is not None and len(found) > 1:
+        indices = exact.get(word) or similar.get(normalized(word)) or []
+        if len(indices) > 1:
             raise InputError(
                 "the class name",
                 repr(word),
-                f"stands for classes {found[0]} and {found[1]} of the model alike",
+                f"is ambiguous: it stands for classes {indices[0]} and {indices[1]} of the model",
                 "give the labels as integers",
             )
-        if found is not None:
-            numbers[word] = found[0]
-    return numbers
+        if indices:
+            known[word] = indices[0]
+    return known
 
 
-def readings(
-    words: Sequence[str], class_names: tuple[str, ...] | None, num_classes: int | None
-) -> dict[str, Numbers]:
-    """What each rule makes of the words, the rule that counts most first.
+def _match_wnids(words: Sequence[str], class_names: tuple[str, ...] | None) -> ClassIndices:
+    """Return the class index of each word that is a WordNet id.
 
-    ImageNet's order speaks only to models of a thousand classes.
+    A model that has ImageNet's classes in another order is matched by their names.
     """
-    found = {}
-    if class_names is not None:
-        found[BY_MODEL] = by_names(words, class_names)
-    if num_classes in (None, imagenet.COUNT):
-        found[BY_WNID] = by_wnids(words, class_names)
-    found[BY_NUMBER] = {word: int(word) for word in words if _WHOLE.fullmatch(word)}
-    if num_classes in (None, imagenet.COUNT) and in_imagenets_order(class_names):
-        found[BY_IMAGENET_NAME] = by_names(words, imagenet.class_names())
-    return found
-
-
-def by_wnids(words: Sequence[str], class_names: tuple[str, ...] | None) -> Numbers:
-    """The number of each word that is a WordNet id: ImageNet's, or the model's own class of that
-    name where the model has the classes in another order."""
-    numbers = {word: imagenet.wnids()[word] for word in words if word in imagenet.wnids()}
-    if class_names is None or in_imagenets_order(class_names):
-        return numbers
-    names = {word: imagenet.class_names()[number] for word, number in numbers.items()}
-    known = by_names(names.values(), [_first_name(name) for name in class_names])
-    return {word: known[name] for word, name in names.items() if name in known}
-
-
-def in_imagenets_order(class_names: tuple[str, ...] | None) -> bool:
-    """Are these ImageNet's classes in their usual order? Libraries spell a few in their own way."""
-    if class_names is None:
-        return True
-    usual = imagenet.class_names()
-    same = sum(
-        folded(_first_name(ours)) == folded(name)
-        for ours, name in zip(class_names, usual, strict=False)
-    )
-    return len(class_names) == len(usual) and same >= 0.9 * len(usual)
+    known = {word: imagenet_wnids()[word] for word in words if word in imagenet_wnids()}
+    if class_names is None or in_imagenet_order(class_names):
+        return known
+    names = {word: imagenet_names()[index] for word, index in known.items()}
+    own = _match_names(names.values(), [_first_name(name) for name in class_names])
+    return {word: own[name] for word, name in names.items() if name in own}
 
 
 def _first_name(name: str) -> str:
-    """`tench, Tinca tinca` is called tench."""
+    """Return the first of several names, as in `tench, Tinca tinca`."""
     return re.split("[,:]", name, maxsplit=1)[0]
-
-
-def number_words(
-    words: Sequence[str], class_names: tuple[str, ...] | None, num_classes: int | None
-) -> tuple[Numbers, str | None]:
-    """The number of every word and the rule that gave them; without such a rule, as far as one
-    reaches, and None."""
-    found = readings(words, class_names, num_classes)
-    for rule, numbers in found.items():
-        if len(numbers) == len(words):
-            return numbers, rule
-    return max(found.values(), key=len), None
-
-
-def own_words(words: Sequence[str]) -> tuple[str, ...] | None:
-    """Words that are a list's own classes, sorted; None where one is empty or means something.
-
-    A WordNet id or a number among them makes the others mistakes. Words of ImageNet do not: they
-    may well be the words of other sets.
-
-    >>> own_words(["dog", "cat"]), own_words(["dog", "3"])
-    (('cat', 'dog'), None)
-    """
-    found = readings(words, None, None)
-    if not all(words) or found[BY_WNID] or found[BY_NUMBER]:
-        return None
-    return tuple(sorted(words))
-
-
-def number_folders(
-    names: Sequence[str], class_names: tuple[str, ...] | None, num_classes: int | None
-) -> tuple[Numbers, str]:
-    """The label of each class folder, and the rule that gave it.
-
-    >>> number_folders(["cat", "dog"], None, 2)
-    ({'cat': 0, 'dog': 1}, 'the class folders in sorted order')
-    """
-    found = readings(names, class_names, num_classes)
-    if num_classes is None:
-        # Words of ImageNet may well be the words of other sets: they need a model that fits.
-        found.pop(BY_IMAGENET_NAME, None)
-    for rule, numbers in found.items():
-        if len(numbers) == len(names):
-            return numbers, rule
-    # Sorted order is no answer where some folders say what they are: it might not agree.
-    for rule in (BY_MODEL, BY_WNID):
-        numbers = found.get(rule, {})
-        if numbers and num_classes is not None:
-            word = next(name for name in names if name not in numbers)
-            raise unknown_class("a class folder", word, numbers, class_names)
-    if num_classes in (None, len(names)):
-        return {name: number for number, name in enumerate(sorted(names))}, BY_ORDER
-    raise InputError(
-        "the number of class folders",
-        len(names),
-        f"must be that of the model's classes, {num_classes}, unless their names say what they are",
-        "call them by WordNet id, by the model's class names or by number, or add a labels.csv",
-    )
-
-
-def unknown_class(
-    what: str, word: str, others: Iterable[str], class_names: tuple[str, ...] | None
-) -> InputError:
-    """The error for a word that is no class where `others` are, with the nearest that is."""
-    known = (*(class_names or ()), *imagenet.class_names(), *imagenet.wnids())
-    spelling = {folded(name): name for name in reversed(known)}
-    near = difflib.get_close_matches(folded(word), spelling, n=1)
-    example = next(iter(others), None)
-    return InputError(
-        what,
-        repr(word),
-        "must be a class name of the model, a WordNet id or a class name of ImageNet, or a whole"
-        " number" + ("" if example is None else f", of the same kind as {example!r}"),
-        f"did you mean {spelling[near[0]]!r}?" if near else "correct it",
-    )
-
-
-def align(
-    names: tuple[str, ...], class_names: tuple[str, ...] | None
-) -> tuple[tuple[int, ...], str]:
-    """The model's number for each class of a published set, and the rule that gave it.
-
-    A model that knows all of the set's classes by name may have them in an order of its own.
-
-    >>> align(("cat", "dog"), ("dog", "cat"))
-    ((1, 0), "the model's class names")
-    """
-    usual = tuple(range(len(names)))
-    if class_names is None:
-        return usual, AS_PUBLISHED
-    numbers = by_names(names, class_names)
-    if len(numbers) == len(names):
-        return tuple(numbers[name] for name in names), BY_MODEL
-    for number, name in enumerate(names):
-        if numbers.get(name, number) != number:
-            raise InputError(
-                f"the model's number for {name!r}",
-                numbers[name],
-                f"must be {number} as in the set, where it does not know every class by name",
-                "correct the model's class names",
-            )
-    return usual, AS_PUBLISHED
-
-
-def check_labels(
-    labels: Sequence[int], num_classes: int | None, source: Callable[[int], str]
-) -> None:
-    """Raise for the first image whose label is no class of the model."""
-    for index, label in enumerate(labels):
-        if label < 0 or (num_classes is not None and label >= num_classes):
-            last = "" if num_classes is None else f" to {num_classes - 1}"
-            raise InputError(
-                f"the label of {source(index)}",
-                label,
-                f"must be a class of the model, 0{last}" if last else "must be 0 or above",
-                "correct the labels, or choose the model that belongs to them",
-            )

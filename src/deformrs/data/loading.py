@@ -1,43 +1,60 @@
-"""From the words a person types to a set of images."""
+"""Datasets by name: what `--data` accepts, and the images of a stored run."""
 
 from __future__ import annotations
 
-import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from deformrs.data import cifar10, mnist
 from deformrs.data.arrays import ArraySet, array_set, load_npz
-from deformrs.data.base import HELD_OUT, HeldOut, ImageSet, Split, SplitAsked, Wanted
 from deformrs.data.digits import read_digits
-from deformrs.data.download import Report, default_root
-from deformrs.data.folders import SUFFIXES, load_folder
+from deformrs.data.download import DownloadProgress, default_root
+from deformrs.data.folders import LABELS, SUFFIXES, load_folder
+from deformrs.data.image_set import HELD_OUT, DataRequest, HeldOut, ImageSet, Split, StoredSplit
 from deformrs.data.preparation import Pixels, Preparation, digest_of_pixels
-from deformrs.errors import DeformRSError, InputError
+from deformrs.errors import DeformRSError, InputError, nearest
 from deformrs.runs import Result, StoredRun
 from deformrs.runs.folder import located
 
-WORDS = ("digits", "mnist", "cifar10")
+
+@dataclass(frozen=True)
+class PublishedSet:
+    """A dataset that is downloaded: how its files are fetched into a folder and read from it."""
+
+    class_names: tuple[str, ...]
+    fetch: Callable[[Path, StoredSplit, DownloadProgress | None], None]
+    read: Callable[[Path, StoredSplit], tuple[NDArray[np.uint8], NDArray[np.int64]]]
+
+
+PUBLISHED = {
+    "mnist": PublishedSet(mnist.CLASS_NAMES, mnist.fetch_mnist, mnist.read_mnist),
+    "cifar10": PublishedSet(cifar10.CLASS_NAMES, cifar10.fetch_cifar10, cifar10.read_cifar10),
+}
 
 
 def load_data(
     source: str | Path,
     preparation: Preparation | None = None,
     *,
-    split: SplitAsked = "test",
+    split: Split = "test",
     held_out: HeldOut | None = None,
     class_names: tuple[str, ...] | None = None,
     num_classes: int | None = None,
     root: Path | None = None,
-    report: Report | None = None,
+    report: DownloadProgress | None = None,
 ) -> ImageSet:
-    """The labelled images that `source` names, prepared when they are asked for.
+    """Return the labelled images of a dataset, each prepared when it is accessed.
 
     `source` is digits, mnist, cifar10, mnist:FOLDER or cifar10:FOLDER, an .npz file, or a folder
-    with a labels.csv or with one folder a class. Without `preparation` images stay as they are
-    stored. `class_names` and `num_classes` are the model's; labels are numbered as it does. The
-    split "held-out" is the part of the training split that `held_out` says. Downloads are kept
-    under `root`, else in the folder that DEFORMRS_DATA names or the user's cache, and told of to
-    `report`.
+    with a labels.csv or with one folder per class. Without `preparation` images stay as stored.
+    `class_names` and `num_classes` are the model's: labels are its class indices. The split
+    "held-out" is the part of the training split that `held_out` describes. Downloads are kept
+    under `root`, by default the folder that DEFORMRS_DATA names or the user's cache; `report` is
+    called with their progress.
 
     >>> digits = load_data("digits", Preparation(channels=3), num_classes=10)
     >>> pixels, label = digits[17]
@@ -50,102 +67,96 @@ def load_data(
             "split",
             repr(split),
             "is known only of a training that held images out",
-            "name a model that deformrs train --hold-out made; in Python give held_out",
+            "give a model made by deformrs train --hold-out; in Python give held_out",
         )
     if held_out is not None and split != HELD_OUT:
         raise InputError(
-            "split", repr(split), f"must be {HELD_OUT!r} where held_out is given", "leave one out"
+            "split", repr(split), f"must be {HELD_OUT!r} if held_out is given", "leave one out"
         )
-    stored: Split = "train" if split == "held-out" else split
-    wanted = Wanted(source, preparation or Preparation(), stored, class_names, num_classes)
-    found = _found(source, wanted, root, report)
-    return found if held_out is None else held_out.of(found)
+    stored: StoredSplit = "train" if split == "held-out" else split
+    request = DataRequest(source, preparation or Preparation(), stored, class_names, num_classes)
+    if source.partition(":")[0] in ("digits", *PUBLISHED):
+        images: ImageSet = _load_published(request, root or default_root(), report)
+    else:
+        images = _load_files(request)
+    return images if held_out is None else held_out.of(images)
 
 
-def _found(source: str, wanted: Wanted, root: Path | None, report: Report | None) -> ImageSet:
-    word, colon, rest = source.partition(":")
-    if word in WORDS:
-        if colon and (word == "digits" or not rest):
-            raise InputError(
-                "the data",
-                repr(source),
-                "must be digits alone" if word == "digits" else "must name a folder",
-                f"e.g. {word}" if word == "digits" else f"e.g. {word}:FOLDER, or {word} alone",
-            )
-        folder = _path(rest) if colon else None
-        return _published(word, folder, root or default_root(), wanted, report)
+def _load_published(
+    request: DataRequest, root: Path, progress: DownloadProgress | None
+) -> ArraySet:
+    name, colon, given = request.source.partition(":")
+    if colon and (name == "digits" or not given):
+        raise InputError(
+            "the data",
+            repr(request.source),
+            "must be digits alone" if name == "digits" else "must name a folder",
+            f"e.g. {name}" if name == "digits" else f"e.g. {name}:FOLDER, or {name} alone",
+        )
+    split = request.split
+    if name == "digits":
+        return array_set(request, name, split, *read_digits(split), mnist.CLASS_NAMES)
+    published = PUBLISHED[name]
+    folder = _path(given) if colon else root / name
+    if not colon:
+        published.fetch(folder, split, progress)
+    images, labels = published.read(folder, split)
+    return array_set(request, name, split, images, labels, published.class_names)
+
+
+def _load_files(request: DataRequest) -> ImageSet:
+    source = request.source
     path = _path(source)
     if path.is_dir() and source:
-        return load_folder(path, wanted)
-    if path.suffix.lower() == ".npz" and path.exists():
-        return load_npz(path, wanted)
-    raise _unknown(source, path)
-
-
-def _published(
-    word: str, folder: Path | None, root: Path, wanted: Wanted, report: Report | None
-) -> ArraySet:
-    split = wanted.split
-    if word == "digits":
-        return array_set(wanted, word, split, *read_digits(split), mnist.CLASS_NAMES)
-    if word == "mnist":
-        if folder is None:
-            folder = root / word
-            mnist.fetch_mnist(folder, split, report)
-        return array_set(wanted, word, split, *mnist.read_mnist(folder, split), mnist.CLASS_NAMES)
-    if folder is None:
-        folder = root / word
-        cifar10.fetch_cifar10(folder, split, report)
-    names = cifar10.CLASS_NAMES
-    return array_set(wanted, word, split, *cifar10.read_cifar10(folder, split), names)
-
-
-def _path(text: str) -> Path:
-    """The path that is meant; asking whether it is there cannot fail any more."""
-    try:
-        path = Path(text).expanduser()
-        path.exists()
-    except (OSError, RuntimeError) as error:  # too long, closed, or the home of nobody
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise InputError(
-            "the data", repr(text), f"cannot be looked for ({reason})", "check the path"
-        ) from None
-    return path
-
-
-def _unknown(source: str, path: Path) -> InputError:
-    """Why there are no data under that name."""
-    shown = repr(source)
+        return load_folder(path, request)
     if path.is_file():
+        if path.suffix.lower() == ".npz":
+            return load_npz(path, request)
         if path.suffix.lower() in SUFFIXES:
             remedy = "to classify single images use deformrs predict"
-        elif path.name == "labels.csv":
+        elif path.name == LABELS:
             remedy = "give the folder it lies in"
         else:
             remedy = "give a folder, or write the images with numpy.savez"
-        return InputError("the data", shown, "must be a folder or an .npz file", remedy)
+        raise InputError("the data", repr(source), "must be a folder or an .npz file", remedy)
     word = source.partition(":")[0]
-    near = difflib.get_close_matches(word.lower(), WORDS, n=1)
+    near = nearest(word.lower(), ("digits", *PUBLISHED))
     if word.lower() == "imagenet":
         remedy = "ImageNet is not downloaded: give its validation folder"
-    elif near:
-        remedy = f"did you mean {near[0] + source[len(word) :]!r}?"
+    elif near is not None:
+        remedy = f"did you mean {near + source[len(word) :]!r}?"
     else:
         remedy = "check the path"
-    return InputError(
+    raise InputError(
         "the data",
-        f"{shown}, which is not there",
+        f"{source!r}, which does not exist",
         "must be digits, mnist, cifar10, mnist:FOLDER, cifar10:FOLDER, a folder or an .npz file",
         remedy,
     )
 
 
+def _path(text: str) -> Path:
+    """Return the path; raise unless the system can tell whether it exists."""
+    try:
+        path = Path(text).expanduser()
+        path.exists()
+    except (OSError, RuntimeError) as error:  # too long, not permitted, or no such user's home
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InputError(
+            "the data", repr(text), f"cannot be found ({reason})", "check the path"
+        ) from None
+    return path
+
+
 def data_of(run: StoredRun) -> ImageSet:
-    """The images that a run's configuration names."""
+    """Return the dataset that the configuration of a run names."""
     options, data = run.config.get("options"), run.config.get("data")
     if not isinstance(options, dict) or not isinstance(data, dict):
         raise InputError(
-            "the run", "silent about its images", "must name them", "make it by deformrs certify"
+            "the run",
+            "without a description of its images",
+            "must name them",
+            "make it with deformrs certify",
         )
     names, root = data["class_names"], options["data_root"]
     return load_data(
@@ -160,7 +171,7 @@ def data_of(run: StoredRun) -> ImageSet:
 
 
 class StoredImages:
-    """Hands over the image of a result, or None, and remembers in `missing` why it could not."""
+    """Returns the image of a stored result, or None; `missing` collects the reasons."""
 
     def __init__(self) -> None:
         self._sets: dict[Path, ImageSet | None] = {}

@@ -1,4 +1,4 @@
-"""From an image as it is stored to the image that is deformed and certified. Needs no torch."""
+"""The preparation of images as a model expects them: resizing, cropping, channels. No torch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Pixels = NDArray[np.float32]
 
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 
-# What undoes each orientation that a camera writes down; 1 is upright.
-_TURNS = {
+# What undoes each EXIF orientation; 1 is upright.
+_TRANSPOSITIONS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -35,11 +35,11 @@ _LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # the weights of ITU-R 601,
 
 @dataclass(frozen=True)
 class Preparation(Configurable):
-    """Resize, then cut out the centre: what a model expects before normalisation.
+    """Resizing and centre cropping, as a model expects before its normalisation.
 
-    `resize` is the length of the shorter side, or (height, width) to which an image is stretched.
-    `crop` is the (height, width) of the centre that is kept. `channels` is 1 (grey) or 3 (colour);
-    None keeps what is stored.
+    `resize` is the length of the shorter side, or the (height, width) to stretch the image to.
+    `crop` is the (height, width) of the centre to keep. `channels` is 1 (grey) or 3 (colour);
+    None keeps the channels as stored.
 
     >>> Preparation(resize=256, crop=(224, 224), channels=3).words
     'shorter side to 256 px (bilinear), centre 224 x 224, colour'
@@ -53,7 +53,7 @@ class Preparation(Configurable):
     channels: int | None = None
 
     def __post_init__(self) -> None:
-        for field in ("resize", "crop"):  # a configuration that was read has lists
+        for field in ("resize", "crop"):  # lists, if read from a configuration
             if isinstance(getattr(self, field), list):
                 object.__setattr__(self, field, tuple(getattr(self, field)))
         if isinstance(self.resize, tuple):
@@ -74,7 +74,7 @@ class Preparation(Configurable):
 
     @property
     def words(self) -> str:
-        """What is done, for people."""
+        """The preparation in words, for messages."""
         parts = []
         if isinstance(self.resize, tuple):
             parts.append(f"to {self.resize[0]} x {self.resize[1]} px ({self.interpolation})")
@@ -97,17 +97,17 @@ class Preparation(Configurable):
         return super().from_config(named)
 
     def prepare(self, image: Image.Image) -> Pixels:
-        """The image as the model gets it, upright as its camera meant it.
+        """Return the pixels of an image as the model expects them, turned upright by its EXIF data.
 
-        Palettes, transparency and 16 bits become plain grey or colour before anything is resized;
-        what is transparent shows the colour stored there.
+        Palettes, transparency and 16 bits are converted to 8-bit grey or RGB before resizing;
+        transparent pixels show the colour stored there.
         """
         upright = _eight_bits(_upright(image))
         grey = self.channels == 1 or (self.channels is None and upright.mode in ("1", "L", "LA"))
-        return _to_pixels(self._cut(self._resized(_plain(upright, "L" if grey else "RGB"))))
+        return _to_pixels(self._crop(self._resize(_converted(upright, "L" if grey else "RGB"))))
 
     def prepare_pixels(self, pixels: Pixels) -> Pixels:
-        """The same for an image that is already [c, h, w] in [0, 1], channel by channel."""
+        """Prepare an image that is already [c, h, w] in [0, 1], channel by channel."""
         if self.channels == 1 and len(pixels) == 3:
             pixels = np.tensordot(_LUMA, pixels, axes=1)[None]
         elif self.channels == 3 and len(pixels) == 1:
@@ -118,10 +118,10 @@ class Preparation(Configurable):
             )
         if self.resize is None and self.crop is None:
             return np.ascontiguousarray(pixels)
-        layers = [self._cut(self._resized(Image.fromarray(layer))) for layer in pixels]
+        layers = [self._crop(self._resize(Image.fromarray(layer))) for layer in pixels]
         return np.clip(np.stack([np.asarray(layer, np.float32) for layer in layers]), 0, 1)
 
-    def _resized(self, image: Image.Image) -> Image.Image:
+    def _resize(self, image: Image.Image) -> Image.Image:
         if self.resize is None:
             return image
         width, height = image.size
@@ -138,11 +138,11 @@ class Preparation(Configurable):
                 "the image",
                 f"{image.height} x {image.width} px, so {height} x {width} when resized",
                 f"must stay below {Image.MAX_IMAGE_PIXELS:,} pixels",
-                "cut off its ends, or leave it out",
+                "crop it, or leave it out",
             )
         return image.resize((width, height), Image.Resampling[self.interpolation.upper()])
 
-    def _cut(self, image: Image.Image) -> Image.Image:
+    def _crop(self, image: Image.Image) -> Image.Image:
         if self.crop is None:
             return image
         height, width = self.crop
@@ -150,7 +150,7 @@ class Preparation(Configurable):
             raise InputError(
                 "the image",
                 f"{image.height} x {image.width} px after resizing",
-                f"must not be smaller than the centre cut out of it, {height} x {width}",
+                f"must not be smaller than the centre to keep, {height} x {width}",
                 "resize the shorter side to at least that",
             )
         left, top = round((image.width - width) / 2), round((image.height - height) / 2)
@@ -158,21 +158,23 @@ class Preparation(Configurable):
 
 
 def digest_of_pixels(pixels: Pixels) -> str:
-    """The digest of an image that is a NumPy array."""
+    """Return the digest of an image, as a run stores it with the certificate."""
     array = np.ascontiguousarray(pixels)
     return image_digest(array.shape, str(array.dtype), array.tobytes())
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """Turned as the camera was held. Pillow's own function also writes the EXIF data anew, which
-    fails for some of what cameras write."""
-    image.load()  # some formats are turned by being loaded
-    turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    return image if turn is None else image.transpose(turn)
+    """Undo the EXIF orientation.
+
+    `ImageOps.exif_transpose` also rewrites the EXIF data, which fails for some cameras' files.
+    """
+    image.load()  # some formats apply the orientation themselves
+    method = _TRANSPOSITIONS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    return image if method is None else image.transpose(method)
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Pillow clips 16-bit grey to 255 when it converts; scale it instead."""
+    """Scale 16-bit grey to 8 bits; Pillow's own conversion would clip it to 255."""
     if image.mode.startswith("I"):
         values = np.asarray(image, np.int64)
         if values.min() < 0 or values.max() > _WHITE_16:
@@ -190,8 +192,8 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     return image
 
 
-def _plain(image: Image.Image, mode: Literal["L", "RGB"]) -> Image.Image:
-    """Grey or colour without palette and transparency."""
+def _converted(image: Image.Image, mode: Literal["L", "RGB"]) -> Image.Image:
+    """Convert to grey or RGB, dropping palette and transparency."""
     if image.mode in ("P", "PA"):
         # A transparent palette cannot become grey or colour in one step.
         image = image.convert("RGBA")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deformrs.checks import check_seed
-from deformrs.data.base import Places
+from deformrs.data.image_set import Indices
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError
 from deformrs.execution import scores_of
@@ -26,7 +26,7 @@ LOOKED_AT = 1000
 Channels = tuple[float, ...]
 
 
-def normalisation_of(images: Labelled, indices: Places) -> tuple[Channels, Channels]:
+def normalisation_of(images: Labelled, indices: Indices) -> tuple[Channels, Channels]:
     """Mean and standard deviation of each channel, of at most a thousand images spread evenly.
 
     Rounded to four digits; a channel that never changes is only shifted.

@@ -87,7 +87,7 @@ def test_mnist_is_fetched_once(
     folder, url = served
     for name in mnist.FILES["test"]:
         (folder / f"{name}.gz").write_bytes(name.encode())
-        monkeypatch.setitem(mnist.MD5_PACKED, name, md5(name.encode()))
+        monkeypatch.setitem(mnist.MD5, f"{name}.gz", md5(name.encode()))
     steps: list[str] = []
     for _ in range(2):  # the second time both are there
         mnist.fetch_mnist(tmp_path / "mnist", "test", lambda name, *_: steps.append(name), url)
@@ -117,7 +117,7 @@ def test_cifar10_is_fetched_unpacked_and_read(
 ) -> None:
     folder, url = served
     record = bytes([7]) + bytes(3072)
-    monkeypatch.setitem(cifar10.MD5_BINARY, "test_batch", md5(record))
+    monkeypatch.setitem(cifar10.MD5, "test_batch.bin", md5(record))
     members = {"cifar-10-batches-bin/test_batch.bin": record}
     serve_cifar10(folder, members, monkeypatch)
     root = tmp_path / "root"
