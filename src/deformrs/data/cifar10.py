@@ -99,10 +99,9 @@ def read_python_batch(data: bytes) -> Batch:
         values = takewhile(lambda op: not isinstance(op[1], str), opcodes[key + 1 :])
         labels = [value for name, value in values if name == "BININT1"]
         start = next(i for i, (name, _) in enumerate(opcodes) if name == "BINSTRING")
-        flag, pixels = opcodes[start - 1][0], opcodes[start][1]
-        if flag != "NEWFALSE":
+        if opcodes[start - 1][0] != "NEWFALSE":
             raise ValueError("the array is not in row-major order")
-        images = np.frombuffer(pixels.encode("latin-1"), np.uint8)
+        images = np.frombuffer(str(opcodes[start][1]).encode("latin-1"), np.uint8)
         return images.reshape(len(labels), *_SHAPE), np.array(labels, np.int64)
     except (ValueError, IndexError, StopIteration) as error:
         raise InputError(
