@@ -16,7 +16,7 @@ RINGS: tuple[tuple[str, ...], ...] = (
     (),
     ("models", "data", "training"),
     ("report",),
-    ("cli", "__main__", "benchmarks"),
+    ("cli", "__main__"),
 )
 # Sampling may not know statistics, nor statistics torch: what is left and right of the counts.
 WITHOUT_TORCH = (

@@ -1,131 +1,163 @@
-"""`deformrs bench` as people run it."""
+"""`deformrs bench`: the table, the JSON file, failed rows and bad options."""
 
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import time
+import math
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from rich.console import Console
+import torch
+from torch import Tensor
 
-from commands import ENVIRONMENT, command, fails
-from deformrs.benchmarks.asked import Asked
-from deformrs.benchmarks.plan import Execution
-from deformrs.benchmarks.questions import Questions
-from deformrs.benchmarks.samples import measure_samples
-from deformrs.benchmarks.subject import SubjectOptions, load_subject
-from deformrs.cli import commands as verbs
-from deformrs.errors import DeformRSError
+from deformrs.cli import throughput
+from deformrs.cli.throughput import (
+    CPU,
+    FAMILIES,
+    Case,
+    NaiveLoop,
+    bare_forward,
+    measure,
+    random_images,
+    random_network,
+    seconds_in_turns,
+    select_cases,
+    smoothed_classifier,
+)
+from deformrs.errors import InputError
+from deformrs.models.types import Classifier
+from deformrs.randomness import Stage
+from inside import inside
 
-ROWS = ["--only", "rows", "--network", "small_cnn", "--n", "20", "--images", "1"]
+TINY = Case("small_cnn:width=4", 16, 1, 32, 40, 2, 40, repeats=1)
 
 
-def bench(*arguments: str | Path, cwd: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """In this process, which has torch already."""
-    monkeypatch.chdir(cwd)
-    done = CliRunner().invoke(verbs, ["bench", *map(str, arguments)], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
-def test_one_table_and_rows_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = [*ROWS, "--repeats", "1", "--family", "rotation", "--family", "dct"]
-    said = bench(*arguments, "--out", "b.json", cwd=tmp_path, monkeypatch=monkeypatch)
-    assert "of bare" in said
-    content = json.loads((tmp_path / "b.json").read_text())
+def test_bench_prints_one_table_and_writes_its_rows(tmp_path: Path) -> None:
+    out = tmp_path / "bench.json"
+    arguments = ("--network", "small_cnn", "--n", "20", "--images", "1", "--device", "cpu")
+    families = ("--family", "rotation", "--family", "dct")
+    printed, _ = inside("bench", *arguments, *families, "--out", str(out))
+    assert all(word in printed for word in ("certified", "of bare", "times naive", "dct"))
+    content = json.loads(out.read_text())
+    assert content["machine"]["torch"] == torch.__version__
     assert [row["family"] for row in content["rows"]] == ["rotation", "dct"]
     for row in content["rows"]:
         assert row["error"] is None
-        assert row["ratio_to_bare"] == pytest.approx(
-            row["samples_per_s"] / row["bare_samples_per_s"], rel=0.01
+        assert row["pictures"] == 1
+        assert row["ratio_to_naive"] == pytest.approx(
+            row["samples_per_s"] / row["naive_samples_per_s"], abs=0.01
         )
-    assert content["samples_used"] == []
+        assert row["ratio_to_bare"] > 0
+    before = out.read_bytes()
+    _, errors = inside("bench", *arguments, "--out", str(out), code=2)
+    assert "exists" in errors
+    assert out.read_bytes() == before
 
 
-def test_samples_of_a_run(network: Path) -> None:
-    """An untrained network answers anything: what is checked is the arithmetic."""
-
-    options = SubjectOptions(str(network), "digits", None, "rotation", "uniform:54deg")
-    asked = Questions(n=200, subset=4, radii=("0deg", "30deg"))
-    how = Execution("cpu", "float32", "no", 1)
-    subject = load_subject(options, how, asked, Console(quiet=True))
-    used = list(measure_samples(subject, asked, "float32", "cpu"))
-    assert [one.protocol for one in used] == ["fixed", "adaptive", "decide", "decide", "decide"]
-    fixed, *others = used
-    assert fixed.samples == 4 * 300
-    assert fixed.share_of_fixed == 1
-    assert set(fixed.certified) == {"0deg", "30deg", "10deg"}
-    assert fixed.points_from_fixed is None
-    for one in others:
-        assert one.images == 4
-        assert 4 * 100 < one.samples <= 4 * (one.n + 100)
-        assert one.share_of_fixed == one.samples / fixed.samples
-        assert one.points_from_fixed is not None
-        for radius, share in one.certified.items():
-            wanted = share - fixed.certified[radius]
-            assert one.points_from_fixed[radius] == pytest.approx(wanted)
-    assert set(others[1].certified) == {"10deg"}
-    assert others[-1].n == 20
-    with pytest.raises(DeformRSError, match="add --model RUN"):
-        Asked(data="digits", device="cpu").bench()
-
-
-def test_the_profile_names_stages_and_operations(
+def test_a_failed_row_keeps_the_others_and_ends_in_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = bench("--profile", "--network", "small_cnn", cwd=tmp_path, monkeypatch=monkeypatch)
-    assert all(stage in said for stage in ("draw", "warp", "network", "count"))
-    assert "grid_sampler" in said
+    cases = [Case("no_such_network", 16, 1, 32, 20, 1, 20), TINY]
+    monkeypatch.setattr(throughput, "select_cases", lambda *_, **__: cases)
+    out = tmp_path / "bench.json"
+    printed, errors = inside("bench", "--device", "cpu", "--out", str(out), code=1)
+    assert "failed: no_such_network, rotation" in printed
+    assert "1 of 2 rows failed" in errors
+    failed, done = json.loads(out.read_text())["rows"]
+    assert "no_such_network" in failed["error"]
+    assert failed["samples_per_s"] is None
+    assert done["samples_per_s"] > 0
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "code", "message"),
     [
-        (["--family", "rotatoin"], "did you mean 'rotation'?"),
-        (["--only", "row"], "did you mean 'rows'?"),
-        (["--repeats", "0"], "repeats is 0"),
-        (["--subset", "0"], "subset is 0"),
-        (["--radii", "10px", "--only", "samples"], "10px"),
-        (["--adaptive", "0deg", "--only", "cost"], "must be positive"),
-        (["--radii", ",", "--only", "samples"], "radii"),
-        (["--model", "nosuch", "--only", "samples"], "nosuch"),
-        (["--plot", "none.json"], "none.json is absent"),
+        (("--family", "rotatoin"), 1, "did you mean 'rotation'?"),
+        (("--network", "smallcnn"), 1, "did you mean 'small_cnn'?"),
+        (("--compile", "defualt"), 2, "did you mean 'default'?"),
+        (("--n", "0"), 2, "--n"),
+        (("--device", "abacus"), 1, "abacus"),
+        (("--out", "no/such/folder/b.json"), 2, "a folder that exists"),
     ],
 )
-def test_bad_options_are_told_before_anything_is_measured(
-    arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_bad_options_fail_before_anything_is_measured(
+    arguments: tuple[str, ...], code: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(DeformRSError) as caught:
-        bench(*arguments, "--device", "cpu", cwd=tmp_path, monkeypatch=monkeypatch)
-    assert words in str(caught.value)
-    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(throughput, "measure", lambda case: pytest.fail("measured"))
+    place = () if "--device" in arguments else ("--device", "cpu")
+    _, errors = inside("bench", *arguments, *place, code=code)
+    assert message in errors
 
 
-def test_bad_words_are_one_line(tmp_path: Path) -> None:
-    both = ("bench", "--profile", "--out", "b.json")
-    assert "only prints" in fails(*both, cwd=tmp_path, code=2)
-    assert "did you mean 'default'?" in fails("bench", "--compile", "defualt", cwd=tmp_path, code=2)
-
-
-def test_a_kill_keeps_the_rows_that_were_done(tmp_path: Path) -> None:
-    out = tmp_path / "b.json"
-    process = subprocess.Popen(
-        command("bench", *ROWS, "--repeats", "40", "--out", out.name),
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        stdout=subprocess.DEVNULL,
+def test_cases_are_narrowed_and_changed() -> None:
+    gpu = torch.device("cuda")
+    (case,) = select_cases(
+        gpu, "bfloat16", networks=["resnet18"], families=["dct"], n=7, batch_size=3
     )
-    waited = time.monotonic() + 60
-    while not out.exists():
-        assert process.poll() is None
-        assert time.monotonic() < waited
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    rows = json.loads(out.read_text())["rows"]
-    assert 1 <= len(rows) < 6
-    assert all(row["samples_per_s"] for row in rows)
+    assert (case.family, case.n, case.batch_size, case.images) == ("dct", 7, 3, 5)
+    assert case.naive_samples == 10 * 7 * 5
+    for device in (CPU, gpu):
+        cases = select_cases(device, "float32")
+        first = [case.family for case in cases if case.network == cases[0].network]
+        assert first == ["rotation", "scaling", "translation", "affine", "dct", "vector_field"]
+    with pytest.raises(InputError, match="must be one of"):
+        select_cases(gpu, "float32", networks=["small_cnn"])
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_the_naive_loop_counts_the_same_classifier(family: str) -> None:
+    """False alarms: the bound below is exceeded with probability at most 1e-6 for each class."""
+    n = 1000
+    case = Case("small_cnn:width=4", 16, 1, 256, n, 1, n, family)
+    image = random_images(1, 1, 16, seed=5)[0]
+    naive = NaiveLoop(case).count(image, n)
+    ours = smoothed_classifier(case).count(image, n, Stage.ESTIMATE)
+    assert sum(naive) == sum(ours) == n
+    assert max(ours) < n, "a class that never changes would show nothing"
+    # Hoeffding, for the difference of two means of n samples each.
+    allowed = math.sqrt(math.log(2 / 1e-6) / n) * n
+    assert all(abs(a - b) <= allowed for a, b in zip(naive, ours, strict=True))
+
+
+def test_the_bare_network_runs_on_one_normalised_batch() -> None:
+    classifier = smoothed_classifier(
+        Case("resnet18:width=4", 16, 3, 8, 8, 1, 8, "rotation", CPU, "bfloat16")
+    )
+    module = classifier.model
+    assert isinstance(module, Classifier)
+    assert not any(isinstance(part, torch.nn.BatchNorm2d) for part in module.modules()), "folded"
+    inputs: list[Tensor] = []
+    run = bare_forward(classifier, random_images(3, 3, 16))
+    module.network.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+    run(2)
+    first, second = inputs
+    assert (first.shape, first.dtype) == ((8, 3, 16, 16), torch.bfloat16)
+    assert first.is_contiguous(memory_format=torch.channels_last)
+    assert first.data_ptr() == second.data_ptr()
+    assert first.min() < 0, "normalised"
+
+
+def test_random_networks_have_no_layer_without_weight() -> None:
+    """Zeros would cost a GPU less than the weights of a trained network."""
+    network = random_network("resnet18:width=4", 3, 16).module
+    assert all(weight.any() for weight in network.parameters() if weight.ndim == 4)
+    norms = [m for m in network.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+    assert all(norm.weight.any() and norm.running_mean.any() for norm in norms)  # type: ignore[union-attr]
+    assert not any(part.training for part in network.modules())
+    again = random_network("resnet18:width=4", 3, 16).module.state_dict()
+    assert all(torch.equal(v, again[k]) for k, v in network.state_dict().items())
+
+
+def test_works_take_turns() -> None:
+    order: list[str] = []
+    times = seconds_in_turns([lambda: order.append("a"), lambda: order.append("b")], 3, CPU)
+    assert "".join(order) == "ababab"
+    assert [len(own) for own in times] == [3, 3]
+
+
+def test_a_measured_row_names_its_case() -> None:
+    row = measure(TINY)
+    assert row.error is None
+    assert row.compile_seconds is None
+    stored = row.to_json()
+    assert (stored["device"], stored["model"], stored["n"]) == ("cpu", "small_cnn:width=4", 40)

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from deformrs.cli.options import BatchSize, Word, check_writable, split_list
+from deformrs.cli.options import BatchSize, Word, check_writable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from deformrs.cli.throughput import Row
 
 
 @click.command()
-@click.option(
-    "--size",
-    type=Word("auto", "small", "large"),
-    default="auto",
-    show_default=True,
-    help="How much is done: auto is large on a GPU, else small.",
-)
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1.")
 @click.option(
     "--precision",
     type=Word("auto", "float32", "bfloat16", "float16"),
     default="auto",
     show_default=True,
-    help="In which networks are executed: auto is bfloat16 where the device computes in it.",
+    help="Precision of the network; auto is bfloat16 where the device supports it natively.",
 )
 @click.option(
     "--compile",
@@ -32,130 +32,127 @@ from deformrs.cli.options import BatchSize, Word, check_writable, split_list
     type=Word("no", "default", "max-autotune"),
     default="no",
     show_default=True,
-    help="How torch.compile is used, by certification and by the bare network alike.",
+    help="Mode of torch.compile, for certification and the bare network alike.",
 )
-@click.option("--only", help="Parts of it: rows,samples,cost,paths.  [all]")
-@click.option("--network", "networks", multiple=True, help="Measure the speed of this one only.")
-@click.option("--family", "families", multiple=True, help="Measure the speed of this one only.")
-@click.option("--repeats", type=int, help="Of which the median is taken.  [of the size]")
-@click.option("--batch-size", type=BatchSize(), default="auto", show_default=True, help="Samples.")
-@click.option("--n", type=int, help="Samples an image.  [of the size]")
-@click.option("--images", type=int, help="Images that share batches.  [of the size]")
-@click.option("--model", default="", help="A trained run, to count samples with.  [one for digits]")
-@click.option("--data", default="", help="Its images.  [the test split of what it learnt]")
-@click.option("--deformation", default="", help="How images move.  [as it was trained]")
-@click.option("--noise", default="", help="And how far at random.  [as it was trained]")
-@click.option("--data-root", help="Where downloads are kept.  [$DEFORMRS_DATA]")
-@click.option("--subset", type=int, help="Images that are certified both ways.  [of the size]")
-@click.option("--whole", is_flag=True, help="Decide for all images too, not only the subset.")
-@click.option("--radius", default="10deg", show_default=True, help="Decided alone.")
+@click.option("--network", "networks", multiple=True, help="Measure only this network; repeatable.")
+@click.option("--family", "families", multiple=True, help="Measure only this family; repeatable.")
+@click.option("--n", type=click.IntRange(min=1), help="Samples per image.  [by network]")
 @click.option(
-    "--radii", default="0deg,10deg,30deg,45deg", show_default=True, help="Decided together."
-)
-@click.option("--adaptive", default="1deg", show_default=True, help="Gain that is not worth more.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="A JSON file, written after every figure; one of this machine is added to. With --plot "
-    "the image.",
+    "--batch-size",
+    type=BatchSize(),
+    default="auto",
+    show_default=True,
+    help="Samples per batch; auto is set by the network.",
 )
 @click.option(
-    "--plot",
-    type=click.Path(path_type=Path),
-    help="Measure nothing: draw the cost in this JSON file, as SVG beside it.",
+    "--images", type=click.IntRange(min=1), help="Images that share batches.  [by network]"
 )
 @click.option(
-    "--count",
-    "counted",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="Measure nothing: count the samples of this run; again for more of its classifier.",
+    "--out", type=click.Path(path_type=Path), help="A new JSON file, updated after every row."
 )
-@click.option("--profile", is_flag=True, help="Measure no speed: show where the time goes.")
 def bench(
-    size: str,
     device: str,
     precision: Literal["auto", "float32", "bfloat16", "float16"],
     compiled: Literal["no", "default", "max-autotune"],
-    only: str | None,
     networks: tuple[str, ...],
     families: tuple[str, ...],
-    repeats: int | None,
-    batch_size: int | None,
     n: int | None,
+    batch_size: int | None,
     images: int | None,
-    model: str,
-    data: str,
-    deformation: str,
-    noise: str,
-    data_root: str | None,
-    subset: int | None,
-    whole: bool,
-    radius: str,
-    radii: str,
-    adaptive: str,
     out: Path | None,
-    plot: Path | None,
-    counted: tuple[Path, ...],
-    profile: bool,
 ) -> None:
-    """How fast does this machine certify?
+    """Measure how fast this machine certifies.
 
-    Speed: samples a second of certification, of the bare network on images that lie ready, and
-    of a plain loop, measured in turns. Samples: how many a fixed number takes, and how many the
-    questions need. Cost: time and memory as samples, image sides and images grow. Paths: how
-    often a sample is answered otherwise when it is executed otherwise.
+    For each network and family: samples per second of certification, of the bare network on
+    images already on the device, and of a naive loop, measured in turns. Networks are small on
+    a CPU and of realistic size on a GPU; their weights are random.
 
     \b
     Examples:
-      deformrs bench --only rows --network small_cnn --family rotation --n 500 --out bench.json
-      deformrs bench --profile --network small_cnn --family rotation
+      deformrs bench --network small_cnn --family rotation
+      deformrs bench --device cuda --compile max-autotune --out bench.json
     """
     from rich.console import Console
 
-    from deformrs.benchmarks.asked import Asked
+    from deformrs.cli.arguments import chosen_device
+    from deformrs.cli.progress import step
+    from deformrs.cli.throughput import machine, measure, select_cases
+    from deformrs.errors import ModelError
+    from deformrs.models.precision import natural_precision
+    from deformrs.runs import write_atomically
 
-    console = Console(highlight=False)
-    if profile and (out or plot or counted):
-        raise click.UsageError("--profile only prints: leave --out, --plot and --count out")
     check_writable("--out", out)
-    if counted:
-        if plot:
-            raise click.UsageError("--count measures nothing and draws nothing: leave --plot out")
-        from deformrs.benchmarks.counted import show_runs
-
-        show_runs(counted, split_list(radii), out, console)
-        return
-    if plot is not None:
-        from deformrs.benchmarks.plot import draw_cost
-
-        written = draw_cost(plot, out)
-        console.print(f"written: {written}", markup=False, soft_wrap=True)
-        return
-    asked = Asked(
-        size=size,
-        device=device,
-        precision=precision,
-        compiled=compiled,
-        only=split_list(only),
+    if out is not None and out.exists():
+        raise click.BadParameter(f"{str(out)!r} exists; name a new file", param_hint="--out")
+    place = chosen_device(device)
+    cases = select_cases(
+        place,
+        natural_precision(place) if precision == "auto" else precision,
+        compiled,
         networks=networks,
         families=families,
-        repeats=repeats,
         batch_size=batch_size,
         n=n,
         images=images,
-        model=model,
-        data=data,
-        deformation=deformation,
-        noise=noise,
-        data_root=data_root,
-        subset=subset,
-        whole=whole,
-        radius=radius,
-        radii=split_list(radii),
-        adaptive=adaptive,
     )
-    if profile:
-        asked.show_profile(console)
-    else:
-        asked.run(out, console)
+    console = Console(highlight=False)
+    rows: list[Row] = []
+    with step(console, "measuring", len(cases)) as advance:
+        for case in cases:
+            advance(len(rows), f"{case.network}, {case.family}")
+            rows.append(measure(case))
+            if out is not None:
+                content = {"rows": [row.to_json() for row in rows], "machine": machine(place)}
+                write_atomically(out, json.dumps(content, indent=2) + "\n")
+        advance(len(rows), "")
+    console.print(_table(rows))
+    for row in rows:
+        for kind, text in (("failed", row.error), ("note", row.warning)):
+            if text is not None:
+                line = f"{kind}: {row.case.network}, {row.case.family}: {text}"
+                console.print(line, markup=False, soft_wrap=True)
+    failures = sum(row.error is not None for row in rows)
+    if failures:
+        raise ModelError(
+            "the benchmark",
+            f"incomplete: {failures} of {len(rows)} rows failed",
+            "must run every network and family",
+            "leave out those that failed, with --network and --family",
+        )
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    from deformrs.cli.throughput import machine
+
+    case = rows[0].case
+    about = machine(case.device)
+    mode = "not compiled" if case.compiled == "no" else f"compiled ({case.compiled})"
+    table = Table(
+        title=f"samples/s on {about['device']} ({about['cpu']}, {about['threads']} threads), "
+        f"{case.precision}, {mode}, torch {about['torch']}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("network", overflow="fold")
+    table.add_column("family", no_wrap=True)
+    for name in ("certified", "bare", "of bare", "naive", "times naive"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        figures = (
+            ("failed", *[""] * 4)
+            if row.error is not None
+            else (
+                f"{row.samples_per_s:,.0f}",
+                f"{row.bare_samples_per_s:,.0f}",
+                f"{100 * (row.ratio_to_bare or 0):.1f} %",
+                f"{row.naive_samples_per_s:,.0f}",
+                f"{row.ratio_to_naive:.1f}",
+            )
+        )
+        table.add_row(row.case.network, row.case.family, *figures)
+    return table

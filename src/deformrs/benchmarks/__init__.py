@@ -1,1 +1,0 @@
-"""How fast this machine certifies, against the bare network and against a plain loop."""
