@@ -23,7 +23,7 @@ from deformrs.data.preparation import Preparation
 from deformrs.dataset import device_name
 from deformrs.execution import Compiled
 from deformrs.geometry import size_of
-from deformrs.models import BuiltModel, Precision, PrecisionAsked, SmallCNN
+from deformrs.models import NetworkSpec, Precision, PrecisionAsked, SmallCNN
 from deformrs.models.precision import natural_precision
 from deformrs.specs import parse_deformation, parse_noise
 from deformrs.training import train
@@ -123,8 +123,8 @@ def load_subject(options: Options) -> Subject:
     return Subject(classifier, images, name, images.name, precision, device)
 
 
-def _trained_network() -> BuiltModel:
+def _trained_network() -> NetworkSpec:
     images, labels = load_digits("train")
     network = SmallCNN(width=32)
     train(network, images, labels, Rotation(), Uniform(math.radians(54)), epochs=EPOCHS)
-    return BuiltModel(network, channels_last=True)
+    return NetworkSpec(network, channels_last=True)

@@ -34,7 +34,7 @@ from deformrs.deformations import (
 from deformrs.errors import InputError, ScarcityWarning, did_you_mean
 from deformrs.execution import Compiled, compiled
 from deformrs.geometry import pixel_grid, read, size_of
-from deformrs.models import BuiltModel, Precision, start_model
+from deformrs.models import NetworkSpec, Precision, initial_network
 from deformrs.models.folding import fold_known
 from deformrs.models.optional_dependencies import first_line, quiet
 from deformrs.models.types import Classifier
@@ -230,9 +230,9 @@ def _measure(case: Case) -> Row:
 
 def smoothed_classifier(case: Case) -> SmoothedClassifier:
     """Return the smoothed classifier of a case on its device, not compiled yet."""
-    built = random_network(case.network, case.channels, case.side)
+    spec = random_network(case.network, case.channels, case.side)
     return SmoothedClassifier(
-        executable(built, case.precision, case.device),
+        executable(spec, case.precision, case.device),
         *FAMILIES[case.family],
         NUM_CLASSES,
         batch_size=case.batch_size,
@@ -241,9 +241,9 @@ def smoothed_classifier(case: Case) -> SmoothedClassifier:
     )
 
 
-def executable(built: BuiltModel, precision: Precision, device: torch.device) -> Classifier:
+def executable(spec: NetworkSpec, precision: Precision, device: torch.device) -> Classifier:
     """Return a network as `load_model` would: batch norms folded, in its precision and layout."""
-    folded, _ = fold_known(built)
+    folded, _ = fold_known(spec)
     dtype: torch.dtype = getattr(torch, precision)
     folded.module.to(dtype=dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Classifier(folded, dtype).eval().requires_grad_(False).to(device)
@@ -281,9 +281,9 @@ class NaiveLoop:
     """
 
     def __init__(self, case: Case) -> None:
-        built = random_network(case.network, case.channels, case.side)
-        built = dataclasses.replace(built, channels_last=False)
-        self.model = Classifier(built, torch.float32).requires_grad_(False).to(case.device)
+        spec = random_network(case.network, case.channels, case.side)
+        spec = dataclasses.replace(spec, channels_last=False)
+        self.model = Classifier(spec, torch.float32).requires_grad_(False).to(case.device)
         self.deformation, self.noise = FAMILIES[case.family]
         self.device = case.device
 
@@ -304,15 +304,15 @@ class NaiveLoop:
         return counts
 
 
-def random_network(name: str, channels: int, side: int) -> BuiltModel:
+def random_network(name: str, channels: int, side: int) -> NetworkSpec:
     """Return a network with random weights that costs as much as a trained one.
 
     Names are those of `deformrs train --model`; equal names give equal networks.
     """
-    built = start_model(name, num_classes=NUM_CLASSES, channels=channels).built
-    _set_statistics(built.module, channels, side)
+    spec = initial_network(name, num_classes=NUM_CLASSES, channels=channels).spec
+    _set_statistics(spec.module, channels, side)
     mean, std = (0.5,) * channels, (0.25,) * channels
-    return dataclasses.replace(built, mean=mean, std=std, channels_last=True)
+    return dataclasses.replace(spec, mean=mean, std=std, channels_last=True)
 
 
 @torch.no_grad()
