@@ -10,8 +10,6 @@ import pytest
 
 from conftest import ROOT
 from deformrs.cli.sweep_file import read_sweep
-from deformrs.cli.sweep_plan import plan_sweep
-from deformrs.cli.sweep_state import state_of
 from deformrs.report.against.board import Board, make_board
 from deformrs.report.against.page import to_page
 from deformrs.report.against.reading import read
@@ -74,17 +72,17 @@ def test_the_readme_quotes_the_best_of_the_runs(board: Board) -> None:
 
 @pytest.mark.parametrize("name", SETS)
 def test_the_recipe_is_that_of_the_runs(name: str) -> None:
-    planned = plan_sweep(read_sweep(RESULTS / f"{name}.toml")).runs
+    planned = read_sweep(RESULTS / f"{name}.toml").runs
     known = {run.name: run for run in planned}
     folders = sorted(path for path in (RESULTS / name).iterdir() if path.is_dir())
     assert [folder.name for folder in folders] == sorted(known)
     for folder in folders:
         run, config = known[folder.name], read_config(folder)
-        assert state_of(run).stage == "done", folder.name
+        assert run.is_done(), folder.name
         deformation = parse_deformation(run.smoothing.deformation)
         size = {"mnist": (28, 28), "cifar10": (32, 32)}[name]
         noise = parse_noise(run.smoothing.noise, deformation.space(size)).to_config()
-        stopping = run.sampling.stopping(run.questions)
+        stopping = run.sampling.stopping(run.queries)
         trained = json.loads(((run.network or run).folder / "training.json").read_text())
         weights = json.loads(((run.network or run).folder / "model.json").read_text())["sha256"]
         assert config["n"] == run.sampling.n
@@ -106,4 +104,4 @@ def test_the_recipe_is_that_of_the_runs(name: str) -> None:
 
 def test_the_search_is_one_that_can_be_run() -> None:
     for path in (RESULTS / "search").glob("*.toml"):
-        assert plan_sweep(read_sweep(Path(path))).runs
+        assert read_sweep(Path(path)).runs

@@ -384,3 +384,13 @@ def training_options() -> Callable[[Command], Command]:
         ),
         click.option("--tensorboard/--no-tensorboard", default=True, show_default=True),
     )
+
+
+def trust_code_option(command: Command) -> Command:
+    """`--trust-code`."""
+    option = click.option(
+        "--trust-code",
+        is_flag=True,
+        help="Execute the Python code or .pt2 program that a file or folder names.",
+    )
+    return option(command)

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import torch
 from rich.console import Console
 
-from deformrs.cli.arguments import DataOptions, StartOptions, TrainingOptions
 from deformrs.cli.certify import certify_job
 from deformrs.cli.jobs import prepare
-from deformrs.cli.options import (
-    Word,
-    choosing_options,
-    padding_option,
-    sampling_options,
-    split_list,
-    start_options,
-    stopping_options,
-    training_options,
-    typed,
-)
+from deformrs.cli.options import trust_code_option
 from deformrs.cli.progress import Downloads
-from deformrs.cli.sweep_plan import PlannedRun, Sweep, texts_of
-from deformrs.cli.sweep_state import Row, check_needed, mark_done, results_of, row_of, state_of
+from deformrs.cli.sweep_file import REPORT, Sweep, plan_sweep, read_sweep
+from deformrs.cli.sweep_run import SweepRun
 from deformrs.cli.train import train_run
 from deformrs.cli.trained import certification, no_test_images
 from deformrs.cli.training_process import train_apart
@@ -40,43 +26,32 @@ from deformrs.data.image_set import HELD_OUT
 from deformrs.data.loading import StoredImages
 from deformrs.data.preparation import Preparation
 from deformrs.errors import DeformRSError, InputError
+from deformrs.report.people import shown_down
+from deformrs.report.summary import count_certified, summarise
 from deformrs.report.writing import write_report
+from deformrs.rounding import percent_down
 from deformrs.runs import Result, read_run
-from deformrs.stopping import RadiusQuery, RegionQuery
-
-if TYPE_CHECKING:
-    from deformrs.cli.sweep_file import SweepAsked, Values
-    from deformrs.cli.sweep_plan import Sweep
+from deformrs.stopping import Query, RadiusQuery, RegionQuery
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a sweep: a row for every run that is done, a line for every one that failed."""
+def complete(
+    runs: Sequence[SweepRun], console: Console
+) -> tuple[dict[str, list[Result]], dict[str, str]]:
+    """Train and certify every run that is not done; a failure does not stop the others.
 
-    rows: tuple[Row, ...]
-    done: tuple[PlannedRun, ...]
-    failures: dict[str, str]
-    """By the name of the run."""
-
-
-def run_sweep(sweep: Sweep, console: Console) -> Outcome:
-    """Train and certify every run that is not done. One that fails does not stop the others."""
-    if sweep.out.exists() and not sweep.out.is_dir():
-        raise InputError("the folder", sweep.out, "must not be a file", "choose another by --out")
-    missing = [run for run in sweep.runs if not _is_done(run)]
+    Return the results of the runs that are done and the errors of those that failed, by name.
+    """
+    missing = [run for run in runs if not _is_done(run)]
     check_sources(missing, console)
-    rows: list[Row] = []
-    done: list[PlannedRun] = []
+    results: dict[str, list[Result]] = {}
     failures: dict[str, str] = {}
-    for number, run in enumerate(sweep.runs, start=1):
-        known = "" if run in missing else ": done already"
-        _say(console, f"[{number}/{len(sweep.runs)}] {run.name}{known}")
-        if run in missing:
-            _forget_compiled(sweep.runs[: number - 1], run)
+    for number, run in enumerate(runs, start=1):
+        done = run not in missing
+        _print(console, f"[{number}/{len(runs)}] {run.name}{': done already' if done else ''}")
         try:
-            results = _done(run, console) if run in missing else results_of(run)
-            rows.append(row_of(run.name, results, run.questions))
-            done.append(run)
+            if not done:
+                _complete(run, console)
+            results[run.name] = run.results()
         except (DeformRSError, OSError) as error:
             failures[run.name] = str(error)
         except Exception as error:
@@ -84,157 +59,166 @@ def run_sweep(sweep: Sweep, console: Console) -> Outcome:
                 raise
             failures[run.name] = f"unforeseen ({type(error).__name__}: {error})"
         if run.name in failures:
-            _say(console, f"failed: {failures[run.name]}")
-    return Outcome(tuple(rows), tuple(done), failures)
+            _print(console, f"failed: {failures[run.name]}")
+    return results, failures
 
 
-def check_sources(runs: Sequence[PlannedRun], console: Console) -> None:
-    """Before anything is trained: can the images and the networks to begin with be had?"""
-    seen: set[tuple[DataOptions, DataOptions, StartOptions, float]] = set()
-    for run in runs:
-        needed = (run.data, run.test, run.start, run.training.hold_out)
-        if needed in seen:
-            continue
-        seen.add(needed)
-        preparation = Preparation(channels=run.start.channels)
-        with Downloads(console) as fetched:
-            train = run.data.load(preparation, report=fetched)
-            if run.test.split == HELD_OUT:
-                HeldOut(run.training.hold_out, run.training.seed).of(train)
+def _is_done(run: SweepRun) -> bool:
+    try:
+        return run.is_done()
+    except DeformRSError:
+        return False  # going on with it raises this error for this run alone
+
+
+def _complete(run: SweepRun, console: Console) -> None:
+    """Train and certify, or go on with what was begun."""
+    run.check_ready()
+    if run.network is None:
+        options = (run.initial, run.data, run.smoothing, run.training, run.folder)
+        if run.training.devices > 1:
+            train_apart(*options)
+        else:
+            if "torch._dynamo" in sys.modules:
+                # Code compiled for other shapes would be generalised, and slower.
+                torch.compiler.reset()
+            train_run(*options, console)
+    test = run.test
+    if test.split == HELD_OUT:  # which images these are follows from the training
+        found = certification(run.model, test, run.smoothing, run.folder, padding_given=True)
+        test = found.data
+    job = prepare(run.model, test, run.smoothing, run.folder)
+    certify_job(job, run.sampling, run.folder, console, run.queries)
+    run.mark_done()
+
+
+def check_sources(runs: Sequence[SweepRun], console: Console) -> None:
+    """Load all images and initial networks once, so that a missing one is known at the start."""
+    for data, test, start, hold_out, begins in dict.fromkeys(
+        (run.data, run.test, run.start, run.training.hold_out, run.needed is None) for run in runs
+    ):
+        preparation = Preparation(channels=start.channels)
+        with Downloads(console) as report:
+            images = data.load(preparation, report=report)
+            if test.split == HELD_OUT:
+                HeldOut(hold_out, 0).of(images)
             else:
-                test = run.test.load(preparation, None, train.class_names, fetched)
-                if run.own_test_split and test.about["split"] is None:
-                    remedy = "name other images as data of [certify], in a file"
-                    raise no_test_images(run.data.data, remedy)
-        if run.needed is None:  # else its network is made by then
-            num_classes = len(train.class_names or ()) or max(train.labels) + 1
-            run.start.load(num_classes, len(train[0][0]), run.training.seed)
+                tested = test.load(preparation, None, images.class_names, report)
+                if (test.data, test.split) == (data.data, "test") and not tested.about["split"]:
+                    raise no_test_images(data.data, "name other images as data of [certify]")
+        if begins:  # another run makes the network otherwise
+            num_classes = len(images.class_names or ()) or max(images.labels) + 1
+            start.load(num_classes, len(images[0][0]), seed=0)
 
 
-def report_runs(runs: Sequence[PlannedRun], out: Path) -> tuple[dict[str, Path], list[str]]:
-    """Write the report of runs that are done into `out`: its files, and what it could not show."""
+def report_on(runs: Sequence[SweepRun], out: Path) -> tuple[Path, list[str]]:
+    """Write the report of finished runs; return its page and notes on what it cannot show."""
     images = StoredImages()
     files = write_report(
         [read_run(run.folder) for run in runs],
         out,
-        radii=texts_of(runs, RadiusQuery),
-        regions=texts_of(runs, RegionQuery),
+        radii=_texts(runs, RadiusQuery),
+        regions=_texts(runs, RegionQuery),
         images=images,
     )
-    return files, images.missing
+    return files["report.html"], images.missing
 
 
-def _is_done(run: PlannedRun) -> bool:
-    try:
-        return state_of(run).stage == "done"
-    except DeformRSError:
-        return False  # going on with it says what is wrong
+def _texts(runs: Sequence[SweepRun], kind: type[Query]) -> tuple[str, ...]:
+    texts = (query.text for run in runs for query in run.queries if isinstance(query, kind))
+    return tuple(dict.fromkeys(texts))
 
 
-def _done(run: PlannedRun, console: Console) -> list[Result]:
-    """Train and certify, or go on with what was begun."""
-    check_needed(run)
-    if run.network is None:
-        _train(run, console)
-    job = prepare(run.model, _tested(run), run.smoothing, run.folder)
-    results = certify_job(job, run.sampling, run.folder, console, run.questions)
-    mark_done(run)
-    return results
+_NONE = "–"
 
 
-def _train(run: PlannedRun, console: Console) -> None:
-    asked = (run.beginning, run.data, run.smoothing, run.training, run.folder)
-    if run.training.devices > 1:
-        train_apart(*asked)
-    else:
-        train_run(*asked, console)
+def table(runs: Sequence[SweepRun], results: Mapping[str, Sequence[Result]]) -> list[str]:
+    """Return the lines of a table with a row for each run, no figure above the truth.
+
+    Regions are long: they are numbered in the head and written out below.
+    """
+    radii, regions = _texts(runs, RadiusQuery), _texts(runs, RegionQuery)
+    numbers = [f"({number})" for number in range(1, len(regions) + 1)]
+    cells = [["run", "plain", *radii, *numbers, "average radius"]]
+    cells += [_row(run, results[run.name], (*radii, *regions)) for run in runs]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for name, *figures in cells:
+        aligned = [cell.rjust(width) for cell, width in zip(figures, widths[1:], strict=True)]
+        lines.append("  ".join([name.ljust(widths[0]), *aligned]))
+    return lines + [f"{n} {text}" for n, text in zip(numbers, regions, strict=True)]
 
 
-def _tested(run: PlannedRun) -> DataOptions:
-    """What is certified. Which images were held out is known only now that it is trained."""
-    if run.test.split != HELD_OUT:
-        return run.test
-    asked = (run.model, run.test, run.smoothing, run.folder)
-    return certification(*asked, padding_given=True).data
+def _row(run: SweepRun, results: Sequence[Result], columns: Sequence[str]) -> list[str]:
+    """Return the cells of one run, open where a radius or region does not apply to it."""
+    summary = summarise(results)
+    blocks = results[0].certificate.space.blocks
+
+    def percent(count: int) -> str:
+        return f"{percent_down(count, summary.total)} %"
+
+    plain = _NONE if summary.plain is None else percent(summary.plain)
+    shares = {query.text: percent(count_certified(results, query)) for query in run.queries}
+    average = shown_down(summary.averages[0], blocks[0].unit) if len(blocks) == 1 else _NONE
+    return [run.name, plain, *(shares.get(text, _NONE) for text in columns), average]
 
 
-def _forget_compiled(before: Sequence[PlannedRun], run: PlannedRun) -> None:
-    """Code compiled for batches of other shapes would be made general, and slower, for this one."""
-
-    def shapes(run: PlannedRun) -> object:
-        recipe = run.training.recipe_for(pretrained=False)
-        return run.data, run.start, recipe.batch_size, recipe.copies, run.training.precision
-
-    if "torch._dynamo" in sys.modules and before and shapes(before[-1]) != shapes(run):
-        torch.compiler.reset()
-
-
-def _say(console: Console, line: str) -> None:
+def _print(console: Console, line: str) -> None:
     console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-_BESIDE_A_FILE = ("file", "out", "only", "listing", "report", "device", "data_root")
-"""What differs from one machine or one call to another; a file says the rest."""
 
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--data", help="What to train on; its test split is certified.")
-@click.option(
-    "--split",
-    type=Word("test", "held-out"),
-    default="test",
-    show_default=True,
-    help="What is certified; held-out: what --hold-out keeps from training.",
-)
-@click.option("--data-root", help="Where downloads are kept.  [$DEFORMRS_DATA]")
+@click.option("--data", help="The images to train on; their test split is certified.")
+@click.option("--model", help="small_cnn, resnet18, resnet50, timm:NAME, net.py:build, …")
 @click.option(
     "--deformation", "deformations", multiple=True, help="rotation, dct:3, …; again for more runs."
 )
 @click.option("--noise", "noises", multiple=True, help="uniform:30deg, …; again for more runs.")
-@padding_option
-@start_options(required=False)
-@training_options()
-@sampling_options(n=100_000, seed=False)
-@choosing_options
-@stopping_options
+@click.option("--recipe", help="fast, paper, or your own .toml.  [fast]")
+@click.option("--epochs", type=int, help="Replaces that of the recipe.")
+@click.option("--batch-size", type=int, help="Replaces that of the recipe.")
+@click.option("--consistency", type=float, help="Weight of consistency regularisation.")
+@click.option("--seed", type=int, help="Seed of training and certification.  [0]")
+@click.option("--n", type=int, help="Samples of an image, at most.  [100000]")
+@click.option("--max", "most", type=int, help="Certify the first N images only.")
+@click.option("--radii", help="Radii to decide, e.g. 10deg,30deg.")
+@click.option("--region", "regions", multiple=True, help="A region to decide; again for more.")
+@click.option("--device", help="cpu, cuda, cuda:1; with a FILE too.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="The folder of the runs' folders.  [runs/sweep, or as the file says]",
+    help="The folder of the runs' folders; with a FILE too.  [runs/sweep, or as the file says]",
 )
-@click.option("--only", multiple=True, help="The name of a run, again for more: just these.")
-@click.option("--list", "listing", is_flag=True, help="Say how far each run is, and stop.")
+@click.option("--only", multiple=True, help="The name of a run to do; again for more.")
+@click.option("--list", "listing", is_flag=True, help="Show how far each run is, and stop.")
 @click.option("--report", is_flag=True, help="Also write the report of all runs.")
+@trust_code_option
 def sweep(
     file: Path | None,
     data: str | None,
-    split: str,
-    data_root: str | None,
+    model: str | None,
     deformations: tuple[str, ...],
     noises: tuple[str, ...],
-    padding: str,
-    start: StartOptions,
-    training: TrainingOptions,
-    n: int,
-    n0: int,
-    alpha: float,
-    method: str | None,
-    skip: int,
+    recipe: str | None,
+    epochs: int | None,
+    batch_size: int | None,
+    consistency: float | None,
+    seed: int | None,
+    n: int | None,
     most: int | None,
     radii: str | None,
     regions: tuple[str, ...],
-    adaptive: str | None,
-    fixed: bool,
+    device: str | None,
     out: Path | None,
     only: tuple[str, ...],
     listing: bool,
     report: bool,
+    trust_code: bool,
 ) -> None:
     """Train and certify several networks, one after another, and compare them.
 
-    What is done is skipped: interrupt it as you like, and the same command goes on. Without a
-    file, every deformation is combined with every noise.
+    Finished runs are skipped: interrupt it at any time, and the same command goes on. Without a
+    FILE, every deformation is combined with every noise.
 
     \b
     Example:
@@ -243,7 +227,7 @@ def sweep(
           --out runs/sweep --report
 
     \b
-    A FILE says the same, and can give some runs options of their own:
+    A FILE takes all options of train and certify, for all runs or for some:
       out = "runs/cifar10"        # relative to the file; other paths: to where you are
       [train]
       data = "cifar10"
@@ -256,98 +240,76 @@ def sweep(
       noise = ["uniform:54deg", "uniform:180deg"]
       train = { consistency = 10 }
     """
-    train: Values = {**dataclasses.asdict(start), **dataclasses.asdict(training)}
-    train |= {"data": data, "data_root": data_root, "padding": padding}
-    certify: Values = {"n": n, "n0": n0, "alpha": alpha, "seed": training.seed, "method": method}
-    certify |= {"skip": skip, "max": most, "radii": split_list(radii), "regions": regions}
-    certify |= {"adaptive": adaptive, "fixed": fixed, "split": split}
-    if file is not None:
-        asked = _from_file(file, out, train)
-    else:
-        asked = _from_options(out, train, certify, deformations, noises)
+    tables = {
+        "train": _given(
+            data=data,
+            model=model,
+            recipe=recipe,
+            epochs=epochs,
+            batch_size=batch_size,
+            consistency=consistency,
+            seed=seed,
+        ),
+        "certify": _given(n=n, max=most, radii=radii, seed=seed, regions=list(regions)),
+        "runs": _given(deformation=list(deformations), noise=list(noises)),
+    }
     if only and report:
-        raise click.UsageError("--report is of all runs: leave --only or --report out")
-    planned = _planned(asked, only)
+        raise click.UsageError("--report covers all runs: leave out --only or --report")
+    if file is None:
+        for key, table_name in _NEEDED.items():
+            if key not in tables[table_name]:
+                raise click.UsageError(f"--{key} is missing; give it, or name a file")
+        place = out or Path("runs/sweep")
+        content = tables | {"runs": [tables["runs"]]}
+        planned = plan_sweep(content, place, device=device, trust_code=True)
+    else:
+        given = [key for options in tables.values() for key in options]
+        if given:
+            flag = "region" if given[0] == "regions" else given[0].replace("_", "-")
+            raise click.UsageError(f"--{flag} cannot be given with {file}: write it there")
+        planned = read_sweep(file, out, device, trust_code=trust_code)
+    planned = planned.only(only)
     if listing:
         _list(planned)
     else:
-        _run(planned, report=report)
+        _sweep(planned, report=report)
 
 
-def _from_options(
-    out: Path | None,
-    train: Values,
-    certify: Values,
-    deformations: tuple[str, ...],
-    noises: tuple[str, ...],
-) -> SweepAsked:
-    from deformrs.cli.sweep_file import RunsAsked, SweepAsked
-
-    needed = {"data": train["data"], "model": train["model"]}
-    for name, value in (needed | {"deformation": deformations, "noise": noises}).items():
-        if not value:
-            raise click.UsageError(f"--{name} is missing; it is needed: or name a file")
-    runs = RunsAsked(deformations, noises, "")
-    return SweepAsked(out or Path("runs/sweep"), "", train, certify, (runs,))
+_NEEDED = {"data": "train", "model": "train", "deformation": "runs", "noise": "runs"}
+"""Options that a sweep without a file needs, and their tables."""
 
 
-def _from_file(file: Path, out: Path | None, options: Values) -> SweepAsked:
-    from deformrs.cli.sweep_file import read_sweep
-
-    for parameter in click.get_current_context().command.params:
-        if parameter.name not in _BESIDE_A_FILE and typed(str(parameter.name)):
-            raise click.UsageError(
-                f"{parameter.opts[0]} is given beside {file}; it is for a sweep without a file: "
-                "write it into that one"
-            )
-    asked = read_sweep(file)
-    given = {key: options[key] for key in ("device", "data_root") if typed(key)}
-    return dataclasses.replace(
-        asked,
-        out=out or asked.out,
-        train=asked.train | given,
-        certify=asked.certify | {key: value for key, value in given.items() if key == "device"},
-    )
-
-
-def _planned(asked: SweepAsked, only: tuple[str, ...]) -> Sweep:
-    from deformrs.cli.sweep_plan import chosen_runs, plan_sweep
-
-    return chosen_runs(plan_sweep(asked), only)
+def _given(**options: object) -> dict[str, object]:
+    return {key: value for key, value in options.items() if value not in (None, [])}
 
 
 def _list(planned: Sweep) -> None:
-    from deformrs.cli.sweep_state import state_of
-
     width = max(len(run.name) for run in planned.runs)
     click.echo(f"{len(planned.runs)} runs in {planned.out}")
     for run in planned.runs:
         try:
-            words = state_of(run).words
+            progress = run.progress()
         except DeformRSError as error:
-            words = f"damaged: {error}"
-        click.echo(f"  {run.name:<{width}}  {words}")
+            progress = f"damaged: {error}"
+        click.echo(f"  {run.name:<{width}}  {progress}")
 
 
-def _run(planned: Sweep, *, report: bool) -> None:
-    from rich.console import Console
-
-    from deformrs.cli.sweep_file import REPORT
-    from deformrs.cli.sweep_state import table
-
-    outcome = run_sweep(planned, Console(highlight=False))
-    if outcome.done:
-        questions = [question for run in outcome.done for question in run.questions]
-        click.echo("\n" + "\n".join(table(outcome.rows, questions)))
-    if outcome.done and report:
-        files, missing = report_runs(outcome.done, planned.out / REPORT)
-        for reason in missing:
-            click.echo(f"note: {reason}", err=True)
-        click.echo(f"\nwritten: {files['report.html']}")
-    elif outcome.done:
-        folders = " ".join(shlex.quote(str(run.folder)) for run in outcome.done)
+def _sweep(planned: Sweep, *, report: bool) -> None:
+    if planned.out.exists() and not planned.out.is_dir():
+        raise InputError("the folder", planned.out, "must not be a file", "choose another by --out")
+    results, failures = complete(planned.runs, Console(highlight=False))
+    done = [run for run in planned.runs if run.name in results]
+    if done:
+        click.echo("\n" + "\n".join(table(done, results)))
+    if done and report:
+        page, notes = report_on(done, planned.out / REPORT)
+        for note in notes:
+            click.echo(f"note: {note}", err=True)
+        click.echo(f"\nwritten: {page}")
+    elif done:
+        folders = " ".join(shlex.quote(str(run.folder)) for run in done)
         click.echo(f"\nnext: deformrs report {folders}")
-    for name, line in outcome.failures.items():
-        click.echo(f"error: {name}: {' '.join(line.split())}", err=True)
-    if outcome.failures:
+    for name, reason in failures.items():
+        click.echo(f"error: {name}: {' '.join(reason.split())}", err=True)
+    if failures:
         raise click.exceptions.Exit(1)

@@ -1,4 +1,4 @@
-"""The file of a sweep: which runs to train and certify, one after another.
+"""Sweep files: which networks to train and certify, and how their options expand into runs.
 
     out = "runs/cifar10"                  # folder of the runs, relative to this file
     [train]                               # options of deformrs train
@@ -18,39 +18,56 @@
     train = { consistency = 10 }          # for these runs only
     certify = { n = 10000 }
     [[runs]]
-    network = "shift"                     # that of a run above: certified again, not trained
-    noise = "gaussian:0.3"                # left out, noise and deformation are those of "shift"
+    network = "shift"                     # certifies the network of a run above again
+    noise = "gaussian:0.3"                # by default, noise and deformation of "shift"
     [[runs]]
-    begin = "shift"                       # trained on from the weights of a run above
+    begin = "shift"                       # trains on from the weights of a run above
     deformation = "translation"
     noise = "gaussian:0.8"
 
-Files that options name are looked for from the working directory, as on the command line.
+Other paths are relative to the working directory, as on the command line.
 """
 
 from __future__ import annotations
 
-import difflib
-import hashlib
+import dataclasses
 import re
 import tomllib
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Literal, Union, get_args, get_origin, get_type_hints
+from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from deformrs.checks import is_real
-from deformrs.cli.arguments import DataOptions, ModelOptions, StartOptions, TrainingOptions
+from deformrs.cli.arguments import (
+    DataOptions,
+    ModelOptions,
+    SmoothingOptions,
+    StartOptions,
+    TrainingOptions,
+)
 from deformrs.cli.certify import Sampling
-from deformrs.errors import InputError
+from deformrs.cli.sweep_run import MACHINE_OPTIONS, SweepRun, network_in
+from deformrs.cli.training_process import check_one_machine
+from deformrs.data.base import HELD_OUT
+from deformrs.errors import DeformRSError, InputError, UnsupportedError, did_you_mean
 from deformrs.geometry import Padding
+from deformrs.specs import parse_deformation, parse_noise
+from deformrs.stopping import Query, parse_queries
+from deformrs.training.augmentation import parse_augmentation
+
+REPORT = "report"
+"""The folder beside the runs that holds their report."""
 
 Hint = object
 """A type as an annotation says it."""
 Value = str | int | float | bool | tuple[str, ...] | tuple[float, ...] | None
 Values = dict[str, Value]
-"""Options by their names, each of its own type."""
+"""Options by name, each of its own type."""
+Options = TypeVar("Options")
 
 Strings, Numbers = tuple[str, ...], tuple[float, ...]
 _RULES: dict[Hint, tuple[str, str]] = {
@@ -63,51 +80,407 @@ _RULES: dict[Hint, tuple[str, str]] = {
 }
 
 
-def hints_of(kind: type, *names: str) -> dict[str, Hint]:
-    """The types of a dataclass's fields, of all or of those named."""
+def _hints(kind: type, *names: str) -> dict[str, Hint]:
     hints = get_type_hints(kind)
-    return {name: hints[name] for name in names} if names else hints
+    return {name: hints[name] for name in names or hints}
 
 
-def checked(table: object, hints: dict[str, Hint], where: str) -> Values:
-    """The values of a table, if all of them may stand there. `-` and `_` in a key are one.
+TRAIN: dict[str, Hint] = {
+    **_hints(DataOptions, "data", "data_root"),
+    **_hints(StartOptions),
+    **_hints(TrainingOptions),
+    "padding": Padding,
+}
+"""The options of [train]."""
+CERTIFY: dict[str, Hint] = {
+    **_hints(Sampling),
+    **_hints(ModelOptions, "precision", "compile", "device", "batch_size"),
+    "data": str,
+    "split": Literal["test", "held-out"],
+    "radii": Strings,
+    "regions": Strings,
+}
+"""The options of [certify]."""
+_RUNS: dict[str, Hint] = {
+    "name": str,
+    "network": str,
+    "begin": str,
+    "deformation": Strings,
+    "noise": Strings,
+}
+_TABLES = ("out", "train", "certify", "runs")
 
-    >>> checked({"batch-size": 4, "seed": 1}, {"batch_size": int | None, "seed": int}, "[train]")
-    {'batch_size': 4, 'seed': 1}
+
+@dataclass(frozen=True)
+class Sweep:
+    """Runs side by side in one folder, no two of one name."""
+
+    out: Path
+    runs: tuple[SweepRun, ...]
+
+    def only(self, names: Sequence[str]) -> Sweep:
+        """Return the sweep of the runs with these names; of all without any."""
+        for name in names:
+            _check_known("the run", name, [run.name for run in self.runs], "must be in the sweep")
+        return Sweep(self.out, tuple(run for run in self.runs if not names or run.name in names))
+
+
+def read_sweep(
+    path: Path, out: Path | None = None, device: str | None = None, *, trust_code: bool = False
+) -> Sweep:
+    """Read a sweep file; `out` and `device` take the place of what it says.
+
+    Guarantee: without `trust_code`, no Python file that it names is executed.
     """
-    if not isinstance(table, dict):
-        raise InputError(where, repr(table), "must be a table", "lines of key = value")
-    values: Values = {}
-    for written, value in table.items():
-        key = str(written).replace("-", "_")
-        if key not in hints:
-            raise unknown_key(str(written), hints, where)
-        if key in values:
-            raise InputError(f"{key} in {where}", "there twice", "must be there once", "remove one")
-        values[key] = fitted(f"{key} in {where}", value, hints[key])
-    return values
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"the sweep {path}", "missing", "must be a file", "check it") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"the sweep {path}", f"not readable ({reason})", "must be a TOML file", "fix it"
+        ) from None
+    name = _fit(f"out in {path}", table.get("out", path.stem), str)
+    if not name:
+        raise InputError(f"out in {path}", repr(name), "must name a folder", 'e.g. "runs/cifar10"')
+    place = path.parent / str(name) if out is None else out
+    return plan_sweep(table, place, str(path), device=device, trust_code=trust_code)
 
 
-def unknown_key(key: str, known: Iterable[str], where: str) -> InputError:
-    """The error for a key that means nothing there, with the nearest that does."""
-    names = list(known)
-    near = difflib.get_close_matches(key.replace("-", "_"), names, n=1)
-    return InputError(
-        f"the key {key!r} in {where}",
-        "unknown",
-        "must be one of " + ", ".join(names),
-        f"did you mean {near[0]!r}?" if near else "remove it",
+def plan_sweep(
+    table: Mapping[str, object],
+    out: Path,
+    where: str = "",
+    *,
+    device: str | None = None,
+    trust_code: bool = False,
+) -> Sweep:
+    """Expand the tables of a sweep file into runs, without loading or writing anything.
+
+    A radius or region applies to the runs whose deformation it fits, which must be at least one.
+    """
+    for key in table:
+        _check_key(key, _TABLES, where)
+    shared_train = _options(table.get("train", {}), TRAIN, f"[train] of {where}")
+    shared_certify = _options(table.get("certify", {}), CERTIFY, f"[certify] of {where}")
+    if device is not None:
+        shared_train["device"] = shared_certify["device"] = device
+    entries = table.get("runs")
+    if not isinstance(entries, list) or not entries:
+        raise InputError(f"runs in {where}", "missing", "must be at least one", "add [[runs]]")
+    runs: list[SweepRun] = []
+    misfits: dict[str, DeformRSError] = {}
+    for number, content in enumerate(entries, start=1):
+        place = f"[[runs]] {number} of {where}" if where else ""
+        entry = _entry(content, place)
+        train, certify = shared_train | entry.train, shared_certify | entry.certify
+        with _located(place):
+            network = _earlier("the network", entry.network, runs)
+            begin = _earlier("begin", entry.begin, runs)
+            for deformation, noise in entry.pairs(network):
+                folder = out / _new_name(entry, deformation, noise, runs)
+                smoothing = SmoothingOptions(deformation, noise, _padding(train, network))
+                if not trust_code:
+                    _check_no_code(str(train.get("model")), deformation)
+                run = _run(folder, smoothing, train, certify, network, begin)
+                queries = _fitting_queries(certify, deformation, misfits)
+                runs.append(dataclasses.replace(run, queries=queries))
+    applied = {query.text for run in runs for query in run.queries}
+    for text, error in misfits.items():
+        if text not in applied:
+            with _located(where):
+                raise error
+    return Sweep(out, tuple(runs))
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One [[runs]]: a run for each pair of a deformation and a noise."""
+
+    deformations: tuple[str, ...]
+    noises: tuple[str, ...]
+    name: str | None
+    network: str | None
+    begin: str | None
+    train: Values
+    certify: Values
+
+    def pairs(self, network: SweepRun | None) -> list[tuple[str, str]]:
+        """Return each deformation with each noise; without any, those of the network's run."""
+        deformations, noises = self.deformations, self.noises
+        if network is not None:
+            deformations = deformations or (network.smoothing.deformation,)
+            noises = noises or (network.smoothing.noise,)
+        for key, values, example in (
+            ("deformation", deformations, '"rotation"'),
+            ("noise", noises, '"uniform:30deg"'),
+        ):
+            if not values:
+                raise InputError(key, "missing", "is needed", f"e.g. {key} = {example}")
+        return list(product(deformations, noises))
+
+
+def _entry(content: object, where: str) -> _Entry:
+    own = dict(content) if isinstance(content, dict) else {}
+    train = _options(own.pop("train", {}), TRAIN, f"train of {where}")
+    certify = _options(own.pop("certify", {}), CERTIFY, f"certify of {where}")
+    for key in own:
+        table = "train" if key in TRAIN else "certify" if key in CERTIFY else None
+        if table is not None:
+            raise InputError(
+                f"the key {key!r} in {where}",
+                f"an option of deformrs {table}",
+                "must be in a table",
+                f"write {table} = {{ {key} = … }}",
+            )
+        _check_key(key, (*_RUNS, "train", "certify"), where)
+    values = _options(own if isinstance(content, dict) else content, _RUNS, where)
+    name, network, begin = (_text(values, key) for key in ("name", "network", "begin"))
+    if name is not None:
+        _check_name(name, where)
+    if network is not None and (train or begin is not None):
+        raise InputError(
+            f"network of {where}",
+            f"given with {'train' if train else 'begin'}",
+            "leaves nothing to train",
+            "remove one of the two",
+        )
+    deformations, noises = _texts(values, "deformation"), _texts(values, "noise")
+    return _Entry(deformations, noises, name, network, begin, train, certify)
+
+
+def _earlier(what: str, name: str | None, runs: Sequence[SweepRun]) -> SweepRun | None:
+    """Return the run of that name, which must train a network of its own; None without a name."""
+    if name is None:
+        return None
+    trained = {run.name: run for run in runs if run.network is None}
+    _check_known(what, name, list(trained), "must be the name of a run above that is trained")
+    return trained[name]
+
+
+def _run(
+    folder: Path,
+    smoothing: SmoothingOptions,
+    train: Values,
+    certify: Values,
+    network: SweepRun | None,
+    begin: SweepRun | None,
+) -> SweepRun:
+    """Return one run, checked as far as it can be without data; its queries are missing."""
+    if network is not None:
+        start, data, training = network.start, network.data, network.training
+    else:
+        for key in ("data", "model"):
+            if not train.get(key):
+                raise InputError(key, "missing", "is needed to train", f"add {key} to [train]")
+        start, training = _build(StartOptions, train), _build(TrainingOptions, train)
+        data = _build(DataOptions, train | {"split": "train"})
+        check_one_machine(training)
+        if training.augment != "auto":
+            parse_augmentation(training.augment)
+        if begin is not None:
+            _check_same_network(start, begin)
+    _check_noise(smoothing)
+    test = _build(DataOptions, {"data": data.data, "data_root": data.data_root} | certify)
+    if test.split == HELD_OUT:
+        _check_held_out(training, data, test)
+    model, weights = network_in(folder if network is None else network.folder, start.model)
+    execution: Values = {"device": training.device} | certify
+    return SweepRun(
+        folder=folder,
+        start=start,
+        data=data,
+        smoothing=smoothing,
+        training=training,
+        model=_build(ModelOptions, execution | {"model": model, "weights": weights}),
+        test=test,
+        sampling=_build(Sampling, certify),
+        queries=(),
+        network=network,
+        begin=begin,
     )
 
 
-def fitted(name: str, value: object, hint: Hint) -> Value:
-    """The value as that type; a number may stand for a float, one text for a list of one."""
+def _build(kind: type[Options], values: Values) -> Options:
+    names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**{key: value for key, value in values.items() if key in names})
+
+
+def _padding(train: Values, network: SweepRun | None) -> Padding:
+    if network is not None:
+        return network.smoothing.padding
+    return train.get("padding", "zeros")  # type: ignore[return-value]  # checked by its hint
+
+
+def _check_no_code(model: str, deformation: str) -> None:
+    for what, text in (("the model", model), ("the deformation", deformation)):
+        if ".py:" in text:
+            raise InputError(
+                what,
+                repr(text),
+                "is Python code, which can do anything on this machine",
+                "add --trust-code if you trust the author of the sweep",
+            )
+
+
+def _check_same_network(start: StartOptions, begin: SweepRun) -> None:
+    for key in ("model", "resize", "crop", "interpolation", "channels", "mean", "std"):
+        own, other = getattr(start, key), getattr(begin.start, key)
+        if own != other:
+            raise InputError(
+                key,
+                repr(own),
+                f"must be that of {begin.name}, {other!r}, with whose weights training begins",
+                "remove it",
+            )
+
+
+_ANY_SIZE = (224, 224)
+"""No image is read yet; whether a law or a query fits a deformation does not depend on its size."""
+
+
+def _check_noise(smoothing: SmoothingOptions) -> None:
+    space = parse_deformation(smoothing.deformation).space(_ANY_SIZE)
+    try:
+        parse_noise(smoothing.noise, space)
+    except InputError as error:
+        raise InputError(
+            error.name,
+            f"{error.value} in the noise {smoothing.noise!r} on {smoothing.deformation}",
+            error.rule,
+            error.remedy,
+        ) from None
+
+
+def _check_held_out(training: TrainingOptions, data: DataOptions, test: DataOptions) -> None:
+    if not training.hold_out:
+        raise InputError(
+            "split",
+            HELD_OUT,
+            "needs images that training holds out",
+            "add hold_out = 0.1 to [train]",
+        )
+    if test.data != data.data:
+        raise InputError(
+            "data",
+            test.data,
+            f"must be the training data, {data.data}, for images held out of it",
+            f"remove it, or split = {HELD_OUT!r}",
+        )
+
+
+def _fitting_queries(
+    certify: Values, deformation: str, misfits: dict[str, DeformRSError]
+) -> tuple[Query, ...]:
+    """Return the queries that fit the deformation; why others do not is added to `misfits`."""
+    space = parse_deformation(deformation).space(_ANY_SIZE)
+    radii = [part.strip() for text in _texts(certify, "radii") for part in text.split(",")]
+    fitting = []
+    for query in parse_queries(radii, _texts(certify, "regions")):
+        try:
+            query.check(space)
+            fitting.append(query)
+        except (InputError, UnsupportedError) as error:
+            misfits[query.text] = error
+    return tuple(fitting)
+
+
+_LONGEST_NAME = 200
+
+
+def folder_name(*parts: str) -> str:
+    """Return a readable folder name made of these parts.
+
+    >>> folder_name("rotation+scaling", "uniform:54deg+uniform:30%")
+    'rotation-scaling_uniform-54deg-uniform-30pct'
+    """
+    return "_".join(_plain(part) for part in parts if part)
+
+
+def _plain(text: str) -> str:
+    # Of the path of a file, only its name is telling.
+    text = "+".join(part.strip().rpartition("/")[2] for part in text.split("+"))
+    text = text.replace(".py:", "-").replace("%", "pct").replace("°", "deg")
+    return re.sub(r"[^a-zA-Z0-9_.=]+", "-", text).strip("-.") or "x"
+
+
+def _new_name(entry: _Entry, deformation: str, noise: str, runs: Sequence[SweepRun]) -> str:
+    """Return a name for the run that no other has, ignoring case, as some file systems do."""
+    if entry.name is None:
+        relations = {"network": entry.network, "begin": entry.begin}
+        options = {key: value for key, value in relations.items() if value} | entry.train
+        options |= {k: v for k, v in entry.certify.items() if k not in ("radii", "regions")}
+        own = {key: value for key, value in options.items() if key not in MACHINE_OPTIONS}
+        name = folder_name(deformation, noise, *(_option_part(*item) for item in own.items()))
+    else:
+        several = deformation if len(entry.deformations) > 1 else ""
+        name = folder_name(several, noise if len(entry.noises) > 1 else "")
+        name = f"{entry.name}_{name}" if name else entry.name
+    if len(name) > _LONGEST_NAME or name.casefold() in [run.name.casefold() for run in runs]:
+        raise InputError(
+            "the name of the run",
+            repr(name),
+            f"must differ from those above and have at most {_LONGEST_NAME} characters",
+            "give the run another one in a sweep file: name = …",
+        )
+    return name
+
+
+def _option_part(key: str, value: Value) -> str:
+    shown = f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{key.replace('_', '-')}-{_plain(shown)}"
+
+
+def _check_name(name: str, where: str) -> None:
+    if not re.fullmatch(r"[\w=,+-]([\w=,+. -]*[\w=,+-])?", name) or name.casefold() == REPORT:
+        raise InputError(
+            f"name in {where}",
+            repr(name),
+            f"must be a plain folder name of letters, digits, '.', '-' and '_', and not {REPORT!r}",
+            "e.g. 'shift'",
+        )
+
+
+def _options(table: object, hints: Mapping[str, Hint], where: str) -> Values:
+    """Return the values of a table whose keys and types are known.
+
+    >>> _options({"batch_size": 4, "tilt": 1}, {"batch_size": int | None, "tilt": float}, "[train]")
+    {'batch_size': 4, 'tilt': 1.0}
+    """
+    if not isinstance(table, dict):
+        raise InputError(where, repr(table), "must be a table", "lines of key = value")
+    for key in table:
+        _check_key(key, hints, where)
+    return {key: _fit(f"{key} in {where}", value, hints[key]) for key, value in table.items()}
+
+
+def _check_key(key: str, known: Iterable[str], where: str) -> None:
+    if key in known:
+        return
+    name, rule = f"the key {key!r} in {where}", "must be one of " + ", ".join(known)
+    remedy = "move it to [[runs]]" if key in _RUNS else did_you_mean(key, known, "remove it")
+    raise InputError(name, "unknown", rule, remedy)
+
+
+def _check_known(what: str, name: str, known: Sequence[str], rule: str) -> None:
+    if name not in known:
+        fallback = f"there are {', '.join(known) or 'none'}"
+        raise InputError(what, repr(name), rule, did_you_mean(name, known, fallback))
+
+
+def _fit(name: str, value: object, hint: Hint) -> Value:
+    """Return the value as that type; an integer may stand for a float, a text for a list of one."""
     if get_origin(hint) in (Union, UnionType):
         (hint,) = (part for part in get_args(hint) if part is not NoneType)
     if get_origin(hint) is Literal:
-        return _word(name, value, tuple(map(str, get_args(hint))))
+        words = tuple(map(str, get_args(hint)))
+        if value not in words:
+            rule = "must be one of " + ", ".join(words)
+            raise InputError(name, repr(value), rule, did_you_mean(value, words, "choose one"))
+        return str(value)
     if hint == Strings and isinstance(value, str):
-        value = [value]
+        return (value,)
     if not _fits(value, hint):
         rule, example = _RULES[hint]
         raise InputError(name, repr(value), rule, example)
@@ -122,264 +495,29 @@ def _fits(value: object, hint: Hint) -> bool:
     if hint == Strings:
         return isinstance(value, list) and all(isinstance(item, str) for item in value)
     if hint == Numbers:
-        return isinstance(value, list) and all(is_real(item) for item in value)
+        return isinstance(value, list) and all(map(is_real, value))
     if hint is float:
         return is_real(value)
     return type(value) is hint
 
 
-def _word(name: str, value: object, words: tuple[str, ...]) -> str:
-    if value in words:
-        return str(value)
-    near = difflib.get_close_matches(str(value), words, n=1)
-    raise InputError(
-        name,
-        repr(value),
-        "must be one of " + ", ".join(words),
-        f"did you mean {near[0]!r}?" if near else "choose one",
-    )
-
-
-REPORT = "report"
-"""The folder beside the runs that a report of them goes to."""
-_LONGEST = 100
-_WORDS = {"%": "pct", "°": "deg"}
-
-
-def made_name(*parts: str) -> str:
-    """A name of these parts in letters that every file system takes.
-
-    >>> made_name("rotation+scaling", "uniform:54deg+uniform:30%")
-    'rotation-scaling_uniform-54deg-uniform-30pct'
-    """
-    plain = [_plain(part) for part in parts if part]
-    name = "_".join(plain)
-    return name if len(name) <= _LONGEST else f"{name[:_LONGEST]}-{_digest(parts)}"
-
-
-def option_parts(values: Values, before: str = "") -> tuple[str, ...]:
-    """A part for every option that a run has of its own.
-
-    >>> option_parts({"consistency": 10.0})
-    ('consistency-10',)
-    """
-    return tuple(f"{before}{key.replace('_', '-')}-{_shown(v)}" for key, v in values.items())
-
-
-class Names:
-    """Names that were given out, with what each stands for. Case alone tells no folders apart."""
-
-    def __init__(self) -> None:
-        self._taken: dict[str, object] = {}
-
-    def add(self, name: str, meaning: object, *, made: bool, where: str) -> str:
-        """The name; a made one that reads like another's gets a mark of its meaning.
-
-        Two runs of one meaning, or of one given name, are an error.
-        """
-        if made and self._taken.get(name.casefold(), meaning) != meaning:
-            name = f"{name}-{_digest(meaning)}"
-        if name.casefold() in self._taken:
-            raise InputError(
-                f"the name of {where or 'a run'}",
-                f"{name!r}, as that of another run",
-                "must be its own",
-                "remove one of them, or give one another name",
-            )
-        self._taken[name.casefold()] = meaning
-        return name
-
-
-def check_name(name: str, where: str) -> None:
-    """Raise unless a folder of the user's naming lies beside the others and is none of ours."""
-    if not re.fullmatch(r"[\w=,+-]([\w=,+. -]*[\w=,+-])?", name) or len(name) > _LONGEST:
-        raise InputError(
-            f"name in {where}",
-            repr(name),
-            f"must be a plain folder name of at most {_LONGEST} letters, digits, '.', '-' and '_'",
-            "e.g. 'shift'",
-        )
-    if name.casefold() == REPORT:
-        raise InputError(
-            f"name in {where}", repr(name), "is kept for the report of all runs", "choose another"
-        )
-
-
-def _plain(text: str) -> str:
-    # Of a file of one's own, the folder it lies in says little.
-    text = "+".join(part.strip().rpartition("/")[2] for part in text.split("+"))
-    for sign, word in _WORDS.items():
-        text = text.replace(sign, word)
-    return re.sub(r"[^a-zA-Z0-9_.=]+", "-", text.replace(".py:", "-")).strip("-.") or "x"
-
-
-def _shown(value: object) -> str:
-    return _plain(f"{value:g}" if isinstance(value, float) else str(value))
-
-
-def _digest(meaning: object) -> str:
-    return hashlib.sha256(repr(meaning).encode()).hexdigest()[:6]
-
-
-TRAIN: dict[str, Hint] = {
-    **hints_of(DataOptions, "data", "data_root"),
-    **hints_of(StartOptions),
-    **hints_of(TrainingOptions),
-    "padding": Padding,
-}
-"""What may stand in [train]."""
-CERTIFY: dict[str, Hint] = {
-    **hints_of(Sampling),
-    **hints_of(ModelOptions, "precision", "compile", "device", "batch_size"),
-    "data": str,
-    "split": Literal["test", "held-out"],
-    "radii": Strings,
-    "regions": Strings,
-}
-"""What may stand in [certify]."""
-MACHINE = (
-    *("device", "devices", "nodes", "strategy", "compile", "hold", "workers", "data_root"),
-    *("checkpoint_seconds", "tensorboard"),
-)
-"""Options that say where and how fast, not what comes of it: another machine may have others."""
-_RUNS: dict[str, Hint] = {
-    "name": str,
-    "network": str,
-    "begin": str,
-    "deformation": Strings,
-    "noise": Strings,
-}
-_TABLES = ("out", "train", "certify", "runs")
-
-
-@dataclass(frozen=True)
-class RunsAsked:
-    """A run for each pair of a deformation and a noise, with options of their own.
-
-    Where it has the `network` of another run, deformations and noises may be empty: they are that
-    run's then.
-    """
-
-    deformations: tuple[str, ...]
-    noises: tuple[str, ...]
-    where: str
-    """For messages: which entry this is."""
-    name: str | None = None
-    network: str | None = None
-    """The name of the run that trains it; None: it is trained here."""
-    begin: str | None = None
-    """The name of the run with whose weights training begins."""
-    train: Values = field(default_factory=dict)
-    certify: Values = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class SweepAsked:
-    """What a file or a command line asks for, each value of its type but not yet tried."""
-
-    out: Path
-    where: str
-    train: Values
-    certify: Values
-    runs: tuple[RunsAsked, ...]
-
-
-def read_sweep(path: Path) -> SweepAsked:
-    """What is written in that file."""
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"the sweep {path}", "missing", "must be a file", "check it") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(
-            f"the sweep {path}", f"not readable ({reason})", "must be a TOML file", "fix it"
-        ) from None
-    for key in table:
-        if key in ("deformation", "noise"):
-            raise _belongs_to_runs(key, str(path))
-        if key not in _TABLES:
-            raise unknown_key(key, _TABLES, str(path))
-    out = fitted(f"out in {path}", table.get("out", path.stem), str)
-    if not out:
-        raise InputError(f"out in {path}", repr(out), "must name a folder", 'e.g. "runs/cifar10"')
-    entries = table.get("runs", [])
-    if not isinstance(entries, list):
-        entries = [entries]  # [runs] for a single one
-    if not entries:
-        raise InputError(f"runs in {path}", "missing", "must be at least one", "add [[runs]]")
-    return SweepAsked(
-        path.parent / str(out),
-        str(path),
-        _options(table.get("train", {}), TRAIN, f"[train] of {path}"),
-        _options(table.get("certify", {}), CERTIFY, f"[certify] of {path}"),
-        tuple(
-            _entry(entry, f"[[runs]] {number} of {path}")
-            for number, entry in enumerate(entries, start=1)
-        ),
-    )
-
-
-def _entry(entry: object, where: str) -> RunsAsked:
-    own = dict(entry) if isinstance(entry, dict) else {}
-    train = _options(own.pop("train", {}), TRAIN, f"train of {where}")
-    certify = _options(own.pop("certify", {}), CERTIFY, f"certify of {where}")
-    for key in own:
-        if key in TRAIN or key in CERTIFY:
-            table = "train" if key in TRAIN else "certify"
-            raise InputError(
-                f"the key {key!r} in {where}",
-                f"an option of deformrs {table}",
-                "cannot stand there by itself",
-                f"write {table} = {{ {key} = … }}",
-            )
-        if key not in _RUNS:
-            raise unknown_key(key, (*_RUNS, "train", "certify"), where)
-    values = checked(own if isinstance(entry, dict) else entry, _RUNS, where)
-    name, network, begin = (_text(values, key) for key in ("name", "network", "begin"))
-    if name is not None:
-        check_name(name, where)
-    for key, given in (("train", bool(train)), ("begin", begin is not None)):
-        if network is not None and given:
-            raise InputError(
-                f"{key} of {where}",
-                "there beside network",
-                "has nothing to train",
-                "leave one of the two out",
-            )
-    deformations, noises = (_several(values, key, where) for key in ("deformation", "noise"))
-    return RunsAsked(deformations, noises, where, name, network, begin, train, certify)
-
-
 def _text(values: Values, key: str) -> str | None:
-    found = values.get(key)
-    return None if found is None else str(found)
+    value = values.get(key)
+    return None if value is None else str(value)
 
 
-def _several(values: Values, key: str, where: str) -> tuple[str, ...]:
-    found = values.get(key)
-    if found is None and "network" in values:
-        return ()
-    if not isinstance(found, tuple) or not found:
-        example = {"deformation": '"rotation"', "noise": '"uniform:30deg"'}[key]
-        raise InputError(f"{key} in {where}", "missing", "is needed", f"e.g. {key} = {example}")
-    return tuple(map(str, found))
+def _texts(values: Values, key: str) -> tuple[str, ...]:
+    value = values.get(key)
+    return tuple(map(str, value)) if isinstance(value, tuple) else ()
 
 
-def _options(table: object, hints: dict[str, Hint], where: str) -> Values:
-    for key in ("deformation", "noise"):
-        if isinstance(table, dict) and key in table:
-            raise _belongs_to_runs(key, where)
-    if isinstance(table, dict) and table.get("batch_size") == "auto":
-        rest = {key: value for key, value in table.items() if key != "batch_size"}
-        return checked(rest, hints, where) | {"batch_size": None}
-    return checked(table, hints, where)
-
-
-def _belongs_to_runs(key: str, where: str) -> InputError:
-    return InputError(
-        f"the key {key!r} in {where}",
-        "out of place",
-        "is what runs differ in",
-        "move it to [[runs]]",
-    )
+@contextmanager
+def _located(where: str) -> Iterator[None]:
+    """Name the part of the file that an error lies in; nothing for the command line."""
+    try:
+        yield
+    except DeformRSError as error:
+        if not where:
+            raise
+        name = f"{error.name} for {where}"
+        raise type(error)(name, error.value, error.rule, error.remedy) from None

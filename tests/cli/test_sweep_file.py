@@ -1,16 +1,17 @@
-"""The file of a sweep: what it may say, and how it is answered where it may not."""
+"""Sweep files: what they may say, how they expand into runs, and errors that name the place."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
 
 from deformrs.cli.arguments import DataOptions, ModelOptions, SmoothingOptions
-from deformrs.cli.sweep_file import CERTIFY, TRAIN, fitted, read_sweep
-from deformrs.cli.sweep_plan import PlannedRun, plan_sweep
-from deformrs.errors import DeformRSError
+from deformrs.cli.sweep_file import CERTIFY, TRAIN, folder_name, plan_sweep, read_sweep
+from deformrs.cli.sweep_run import SweepRun
+from deformrs.errors import DeformRSError, InputError
 
 WHOLE = """
 out = "runs/some"
@@ -18,14 +19,13 @@ out = "runs/some"
 data = "cifar10"
 model = "resnet18"
 data_root = "kept"
-learning-rate = 1
+learning_rate = 1
 padding = "border"
 mean = [0.5, 0.25, 1]
 pretrained = true
 [certify]
 n = 1000
 radii = ["10deg", "5px", "30deg"]
-batch_size = "auto"
 [[runs]]
 deformation = "rotation"
 noise = ["uniform:54deg", "uniform:180deg"]
@@ -39,10 +39,15 @@ certify = { n = 10000, precision = "bfloat16", radii = "1px, 5px" }
 RUN = '[[runs]]\ndeformation = "rotation"\nnoise = "uniform:54deg"\n'
 DATA = '[train]\ndata = "digits"\nmodel = "small_cnn"\n'
 
+WIDE = "[[runs]]\nname = 'wide'\ndeformation = 'rotation'\nnoise = 'uniform:90deg'\n"
+AGAIN = "[[runs]]\nname = 'again'\nnetwork = 'wide'\n"
+BEGUN = RUN + "begin = 'wide'\n"
+HELD_OUT = "[certify]\nsplit = 'held-out'\n"
 
-def planned(tmp_path: Path, text: str) -> list[PlannedRun]:
+
+def planned(tmp_path: Path, text: str) -> list[SweepRun]:
     (tmp_path / "some.toml").write_text(text)
-    return list(plan_sweep(read_sweep(tmp_path / "some.toml")).runs)
+    return list(read_sweep(tmp_path / "some.toml").runs)
 
 
 def test_all_that_a_file_may_say(tmp_path: Path) -> None:
@@ -61,29 +66,28 @@ def test_all_that_a_file_may_say(tmp_path: Path) -> None:
     assert first.model == ModelOptions(str(first.folder))
     assert shift.model == ModelOptions(str(shift.folder), precision="bfloat16", device="cpu")
     # Each where its unit fits.
-    assert [question.text for question in first.questions] == ["10deg", "30deg"]
-    assert [question.text for question in shift.questions] == ["1px", "5px"]
+    assert [query.text for query in first.queries] == ["10deg", "30deg"]
+    assert [query.text for query in shift.queries] == ["1px", "5px"]
 
 
 def test_the_runs_lie_beside_the_file_by_default(tmp_path: Path) -> None:
-    (run,) = planned(tmp_path, DATA + RUN.replace("[[runs]]", "[runs]"))
+    (run,) = planned(tmp_path, DATA + RUN)
     assert run.folder == tmp_path / "some" / "rotation_uniform-54deg"
 
 
 def test_other_images_can_be_certified(tmp_path: Path) -> None:
     (run,) = planned(tmp_path, DATA + '[certify]\ndata = "unseen.npz"\n' + RUN)
     assert run.test == DataOptions("unseen.npz")
-    assert not run.own_test_split
 
 
-def test_the_options_of_both_verbs_are_known() -> None:
-    """Every option's type is one that values are checked against."""
-    assert {"recipe", "epochs", "weights", "hold_out", "padding", "workers"} <= TRAIN.keys()
-    assert {"n0", "alpha", "skip", "max", "method", "regions"} <= CERTIFY.keys()
-    for hints in (TRAIN, CERTIFY):
-        for key, hint in hints.items():
-            with pytest.raises(DeformRSError, match=f"{key} is .*; it must be"):
-                fitted(key, {"no": "value"}, hint)
+@pytest.mark.parametrize("table", ["train", "certify"])
+def test_every_option_of_both_verbs_is_checked_against_its_type(table: str) -> None:
+    hints = {"train": TRAIN, "certify": CERTIFY}[table]
+    expected = {"train": {"recipe", "epochs", "weights", "hold_out", "padding", "workers"}}
+    assert expected.get(table, {"n0", "alpha", "skip", "max", "method", "regions"}) <= hints.keys()
+    for key in hints:
+        with pytest.raises(InputError, match=f"{key} in .* is .*; it must be"):
+            plan_sweep({table: {key: {"no": "value"}}}, Path("out"), "some.toml")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +115,7 @@ def test_the_options_of_both_verbs_are_known() -> None:
         (DATA + "recipe = 'papr'\n" + RUN, "the recipe for .* did you mean 'paper'"),
         (DATA + "augment = 'crop:x'\n" + RUN, "x"),
         (DATA + "nodes = 2\n" + RUN, "nodes for .* must be 1 in a sweep"),
-        (DATA + "batch-size = 3\nbatch_size = 3\n" + RUN, "batch_size in .* is there twice"),
+        (DATA + "batch-size = 3\n" + RUN, "did you mean 'batch_size'"),
         ("[train]\ndata = 'digits'\n" + RUN, "model for .* is missing"),
         ("[train]\nmodel = 'small_cnn'\n" + RUN, "data for .* is missing"),
         (DATA + "[certify]\nm = 3\n" + RUN, r"'m' in \[certify\] of .* is unknown"),
@@ -131,24 +135,40 @@ def test_the_options_of_both_verbs_are_known() -> None:
         (DATA + RUN.replace("rotation", "rotatoin"), "did you mean 'rotation'"),
         (DATA + RUN.replace("uniform", "unifrom"), "the noise for .* did you mean 'uniform'"),
         (DATA + RUN.replace("54deg", "54px"), r"the angle for \[\[runs\]\] 1 of"),
-        (DATA + "[[runs]]\nnoise = 'uniform:3deg'\n", "deformation in .* is missing"),
-        (DATA + "[[runs]]\ndeformation = 'rotation'\nnoise = []\n", "noise in .* is missing"),
-        (DATA + RUN + RUN, r"the name of \[\[runs\]\] 2 of .* as that of another run"),
-        (DATA + RUN + "name = 'a'\n" + RUN + "name = 'A'\n", "'A', as that of another run"),
-        (DATA + RUN + "certify = { radii = [] }\n" + RUN, "as that of another run"),
+        (DATA + "[[runs]]\nnoise = 'uniform:3deg'\n", "deformation for .* is missing"),
+        (DATA + "[[runs]]\ndeformation = 'rotation'\nnoise = []\n", "noise for .* is missing"),
+        (DATA + RUN + RUN, r"the name of the run for \[\[runs\]\] 2 of .* must differ"),
+        (
+            DATA + RUN + "name = 'a'\n" + RUN + "name = 'A'\n",
+            "'A'; it must differ from those above",
+        ),
+        (DATA + RUN + "certify = { radii = [] }\n" + RUN, "must differ from those above"),
         (DATA + RUN + "name = '../a'\n", "name in .* must be a plain folder name"),
         (DATA + RUN + "name = '.'\n", "name in .* must be a plain folder name"),
-        (DATA + RUN + "name = 'report'\n", "name in .* is kept for the report"),
+        (DATA + RUN + "name = 'report'\n", "name in .* and not 'report'"),
+        (DATA + RUN + AGAIN.replace("wide", "narow"), "the network for .* there are rotation"),
+        (DATA + WIDE + AGAIN.replace("wide", "wid"), "the network for .* did you mean 'wide'"),
+        (DATA + WIDE + AGAIN + AGAIN.replace("wide", "again"), "'again'; .* that is trained"),
+        (DATA + WIDE + AGAIN + "train = { seed = 1 }\n", "given with train; .* nothing to train"),
+        (DATA + WIDE + AGAIN + "begin = 'wide'\n", "given with begin; .* nothing to train"),
+        (DATA + WIDE + AGAIN.replace("'wide'", "3"), "network in .* must be text"),
+        (DATA + BEGUN, "begin for .* a run above that is trained"),
+        (DATA + WIDE + BEGUN + "train = { model = 'resnet18' }\n", "model for .* that of wide"),
+        (DATA + WIDE + BEGUN + "train = { mean = [0.5] }\n", "mean for .* that of wide, None"),
+        (DATA + HELD_OUT + RUN, "split for .* is held-out; .*add hold_out = 0.1"),
+        (DATA + "hold_out = 0.1\n" + HELD_OUT + "data = 'b.npz'\n" + RUN, "data for .* is b.npz"),
+        (DATA + HELD_OUT.replace("held-out", "train") + RUN, "split in .* one of test, held-out"),
+        (DATA + RUN + "split = 'test'\n", r"write certify = \{ split = … \}"),
     ],
 )
-def test_what_cannot_be(tmp_path: Path, text: str, message: str) -> None:
+def test_mistakes_are_named_with_their_place(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DeformRSError, match=message) as raised:
         planned(tmp_path, text)
     assert "\n" not in str(raised.value)
     assert "some.toml" in str(raised.value)
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere.toml", tmp_path):
         with pytest.raises(DeformRSError, match="is missing|is not readable"):
             read_sweep(path)
@@ -171,3 +191,82 @@ def test_overrides_of_one_run_leave_the_others_alone(tmp_path: Path) -> None:
     assert (first.training.seed, first.sampling.seed) == (0, 0)
     assert (second.training.seed, second.sampling.seed) == (1, 2)
     assert dataclasses.replace(second.training, seed=0) == first.training
+
+
+def test_other_noise_of_the_same_network(tmp_path: Path) -> None:
+    own = "train = { padding = 'border', seed = 3, data = 'few.npz' }\n"
+    again = AGAIN.replace("name = 'again'", "noise = ['uniform:30deg', 'uniform:40deg']")
+    first, *others = planned(tmp_path, DATA + WIDE + own + again)
+    assert [run.smoothing for run in others] == [
+        SmoothingOptions("rotation", "uniform:30deg", "border"),
+        SmoothingOptions("rotation", "uniform:40deg", "border"),
+    ]
+    for run in others:
+        assert run.network is first
+        assert run.model.model == str(first.folder)
+        assert run.training == first.training
+        assert run.test == first.test == DataOptions("few.npz")
+        assert run.name.endswith("_network-wide")
+
+
+@pytest.mark.parametrize("old", ["small_cnn", "rotation"])
+def test_python_code_that_a_file_names_is_not_executed(tmp_path: Path, old: str) -> None:
+    """Guarantee of `read_sweep`: without `trust_code`, no Python file is executed."""
+    marker = tmp_path / "executed"
+    (tmp_path / "net.py").write_text(f"open({str(marker)!r}, 'w')\n")
+    with pytest.raises(InputError, match="is Python code.*add --trust-code"):
+        planned(tmp_path, (DATA + RUN).replace(old, f"{tmp_path / 'net.py'}:build"))
+    assert not marker.exists()
+
+
+def names(*runs: dict[str, object], train: dict[str, object] | None = None) -> list[str]:
+    shared = {"data": "digits", "model": "small_cnn"} | (train or {})
+    return [run.name for run in plan_sweep({"train": shared, "runs": list(runs)}, Path("out")).runs]
+
+
+@pytest.mark.parametrize(
+    ("parts", "name"),
+    [
+        (("rotation", "uniform:54deg"), "rotation_uniform-54deg"),
+        (("rotation", "uniform:54°"), "rotation_uniform-54deg"),
+        (("scaling", "uniform:30%"), "scaling_uniform-30pct"),
+        (("affine", "gaussian:0.1, 0.2"), "affine_gaussian-0.1-0.2"),
+        (("dct:k=3,basis=cosine", "gaussian:1e-3"), "dct-k=3-basis=cosine_gaussian-1e-3"),
+        (("/home/me/lens.py:Lens", "gaussian:.1"), "lens-Lens_gaussian-.1"),
+        (("rotation+a/lens.py:Lens", ""), "rotation-lens-Lens"),
+        (("../..", "a"), "x_a"),
+    ],
+)
+def test_folder_names_are_readable(parts: tuple[str, ...], name: str) -> None:
+    assert folder_name(*parts) == name
+
+
+def test_folder_names_are_harmless() -> None:
+    assert re.fullmatch(r"[a-zA-Z0-9_.=-]+", folder_name('%:/+,\\ \0\n*?"<>|é', "..", "a"))
+
+
+def test_a_run_for_every_pair() -> None:
+    noises = ["gaussian:0.1", "gaussian:0.2"]
+    both = {"name": "both", "deformation": ["scaling", "affine"], "noise": noises}
+    assert names(both) == [
+        "both_scaling_gaussian-0.1",
+        "both_scaling_gaussian-0.2",
+        "both_affine_gaussian-0.1",
+        "both_affine_gaussian-0.2",
+    ]
+    with pytest.raises(InputError, match="0.1rad"):
+        names(both | {"noise": "gaussian:0.1rad"})
+
+
+def test_options_of_a_run_are_in_its_name_but_not_the_machine() -> None:
+    plain = {"deformation": "rotation", "noise": "uniform:5deg"}
+    train = {"consistency": 10, "weights": "my/own.pth", "device": "cpu", "workers": 2}
+    own = plain | {"train": train, "certify": {"n": 100, "radii": ["1deg"], "device": "cpu"}}
+    assert names(plain, own) == [
+        "rotation_uniform-5deg",
+        "rotation_uniform-5deg_consistency-10_weights-own.pth_n-100",
+    ]
+    with pytest.raises(InputError, match="must differ from those above"):
+        names(plain, plain | {"train": {"device": "cpu"}})
+    with pytest.raises(InputError, match="at most 200 characters"):
+        names(plain | {"train": {"weights": 200 * "w"}})
