@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -219,9 +220,10 @@ def test_python_code_that_a_file_names_is_not_executed(tmp_path: Path, old: str)
     assert not marker.exists()
 
 
-def names(*runs: dict[str, object], train: dict[str, object] | None = None) -> list[str]:
-    shared = {"data": "digits", "model": "small_cnn"} | (train or {})
-    return [run.name for run in plan_sweep({"train": shared, "runs": list(runs)}, Path("out")).runs]
+def names(*runs: Mapping[str, object]) -> list[str]:
+    shared = {"data": "digits", "model": "small_cnn"}
+    entries = [dict(run) for run in runs]
+    return [run.name for run in plan_sweep({"train": shared, "runs": entries}, Path("out")).runs]
 
 
 @pytest.mark.parametrize(
@@ -247,7 +249,7 @@ def test_folder_names_are_harmless() -> None:
 
 def test_a_run_for_every_pair() -> None:
     noises = ["gaussian:0.1", "gaussian:0.2"]
-    both = {"name": "both", "deformation": ["scaling", "affine"], "noise": noises}
+    both: dict[str, object] = {"name": "both", "deformation": ["scaling", "affine"], "noise": noises}
     assert names(both) == [
         "both_scaling_gaussian-0.1",
         "both_scaling_gaussian-0.2",
@@ -259,8 +261,8 @@ def test_a_run_for_every_pair() -> None:
 
 
 def test_options_of_a_run_are_in_its_name_but_not_the_machine() -> None:
-    plain = {"deformation": "rotation", "noise": "uniform:5deg"}
-    train = {"consistency": 10, "weights": "my/own.pth", "device": "cpu", "workers": 2}
+    plain: dict[str, object] = {"deformation": "rotation", "noise": "uniform:5deg"}
+    train: dict[str, object] = {"consistency": 10, "weights": "my/own.pth", "device": "cpu", "workers": 2}
     own = plain | {"train": train, "certify": {"n": 100, "radii": ["1deg"], "device": "cpu"}}
     assert names(plain, own) == [
         "rotation_uniform-5deg",

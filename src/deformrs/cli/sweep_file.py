@@ -52,7 +52,7 @@ from deformrs.cli.arguments import (
 from deformrs.cli.certify import Sampling
 from deformrs.cli.sweep_run import MACHINE_OPTIONS, SweepRun, network_in
 from deformrs.cli.training_process import check_one_machine
-from deformrs.data.base import HELD_OUT
+from deformrs.data.image_set import HELD_OUT
 from deformrs.errors import DeformRSError, InputError, UnsupportedError, did_you_mean
 from deformrs.geometry import Padding
 from deformrs.specs import parse_deformation, parse_noise
@@ -409,7 +409,8 @@ def _new_name(entry: _Entry, deformation: str, noise: str, runs: Sequence[SweepR
     """Return a name for the run that no other has, ignoring case, as some file systems do."""
     if entry.name is None:
         relations = {"network": entry.network, "begin": entry.begin}
-        options = {key: value for key, value in relations.items() if value} | entry.train
+        options: Values = {key: value for key, value in relations.items() if value}
+        options |= entry.train
         options |= {k: v for k, v in entry.certify.items() if k not in ("radii", "regions")}
         own = {key: value for key, value in options.items() if key not in MACHINE_OPTIONS}
         name = folder_name(deformation, noise, *(_option_part(*item) for item in own.items()))

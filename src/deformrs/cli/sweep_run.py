@@ -20,9 +20,8 @@ from deformrs.config import Config
 from deformrs.dataset import chosen
 from deformrs.errors import InputError
 from deformrs.models.saved import MODEL, WEIGHTS, of_file
-from deformrs.models.weights import file_digest
 from deformrs.runs import CERTIFICATES, CONFIG, Result, read_config, read_run, write_atomically
-from deformrs.runs.files import stored_bytes
+from deformrs.runs.files import file_digest, stored_bytes
 from deformrs.specs import python_files
 from deformrs.stopping import Query
 from deformrs.training.output import EPOCHS, TRAINING
