@@ -248,8 +248,8 @@ def test_folder_names_are_harmless() -> None:
 
 
 def test_a_run_for_every_pair() -> None:
-    noises = ["gaussian:0.1", "gaussian:0.2"]
-    both: dict[str, object] = {"name": "both", "deformation": ["scaling", "affine"], "noise": noises}
+    families, noises = ["scaling", "affine"], ["gaussian:0.1", "gaussian:0.2"]
+    both: dict[str, object] = {"name": "both", "deformation": families, "noise": noises}
     assert names(both) == [
         "both_scaling_gaussian-0.1",
         "both_scaling_gaussian-0.2",
@@ -262,7 +262,7 @@ def test_a_run_for_every_pair() -> None:
 
 def test_options_of_a_run_are_in_its_name_but_not_the_machine() -> None:
     plain: dict[str, object] = {"deformation": "rotation", "noise": "uniform:5deg"}
-    train: dict[str, object] = {"consistency": 10, "weights": "my/own.pth", "device": "cpu", "workers": 2}
+    train = {"consistency": 10, "weights": "my/own.pth", "device": "cpu", "workers": 2}
     own = plain | {"train": train, "certify": {"n": 100, "radii": ["1deg"], "device": "cpu"}}
     assert names(plain, own) == [
         "rotation_uniform-5deg",

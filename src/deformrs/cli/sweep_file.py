@@ -282,7 +282,8 @@ def _run(
         if begin is not None:
             _check_same_network(start, begin)
     _check_noise(smoothing)
-    test = _build(DataOptions, {"data": data.data, "data_root": data.data_root} | certify)
+    training_data: Values = {"data": data.data, "data_root": data.data_root}
+    test = _build(DataOptions, training_data | certify)
     if test.split == HELD_OUT:
         _check_held_out(training, data, test)
     model, weights = network_in(folder if network is None else network.folder, start.model)
