@@ -282,19 +282,20 @@ def _run(
         if begin is not None:
             _check_same_network(start, begin)
     _check_noise(smoothing)
-    training_data: Values = {"data": data.data, "data_root": data.data_root}
-    test = _build(DataOptions, training_data | certify)
+    test = _build(DataOptions, {"data": data.data, "data_root": data.data_root, **certify})
     if test.split == HELD_OUT:
         _check_held_out(training, data, test)
     model, weights = network_in(folder if network is None else network.folder, start.model)
-    execution: Values = {"device": training.device} | certify
     return SweepRun(
         folder=folder,
         start=start,
         data=data,
         smoothing=smoothing,
         training=training,
-        model=_build(ModelOptions, execution | {"model": model, "weights": weights}),
+        model=_build(
+            ModelOptions,
+            {"device": training.device, **certify, "model": model, "weights": weights},
+        ),
         test=test,
         sampling=_build(Sampling, certify),
         queries=(),
