@@ -35,7 +35,7 @@ EXPECTED = BYTES.transpose(0, 3, 1, 2).astype(np.float32) / 255
     ],
     ids=["nhwc", "nchw", "nhw", "float32", "float64", "four channels"],
 )
-def test_layouts(
+def test_array_layouts(
     tmp_path: Path,
     keys: tuple[str, str],
     images: NDArray[np.generic],
@@ -63,7 +63,7 @@ def test_the_split_chooses_the_arrays(tmp_path: Path) -> None:
     assert test.about["sha256"] != train.about["sha256"]
 
 
-def test_whole_labels_stored_as_floats(tmp_path: Path) -> None:
+def test_integer_labels_stored_as_floats(tmp_path: Path) -> None:
     np.savez(tmp_path / "f.npz", images=BYTES, labels=LABELS.astype(np.float32))
     assert load_data(str(tmp_path / "f.npz"), AS_STORED).labels == (2, 0, 1, 1)
 
@@ -94,7 +94,7 @@ def test_whole_labels_stored_as_floats(tmp_path: Path) -> None:
         ({"images": BYTES, "labels": np.array([None] * 4)}, "not readable .*plain arrays"),
     ],
 )
-def test_what_is_refused(
+def test_bad_arrays_are_refused(
     tmp_path: Path, arrays: dict[str, NDArray[np.generic]], message: str
 ) -> None:
     np.savez(tmp_path / "a.npz", **arrays)  # type: ignore[arg-type]
@@ -103,7 +103,7 @@ def test_what_is_refused(
     assert "\n" not in str(refusal.value)
 
 
-def test_files_that_are_damaged(tmp_path: Path) -> None:
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez_compressed(path, images=BYTES, labels=LABELS)
     whole = path.read_bytes()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from image_files import shared
+from image_folders import shared
 from numpy.typing import NDArray
 
 from deformrs.data import cifar10, load_data

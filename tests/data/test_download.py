@@ -1,4 +1,4 @@
-"""Downloads, from a server of our own on this machine."""
+"""Downloads, from a local server."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def md5(data: bytes) -> str:
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
-def test_guarantee_fetch_leaves_the_whole_file_or_none(
+def test_guarantee_fetch_leaves_the_complete_file_or_none(
     tmp_path: Path, served: tuple[Path, str]
 ) -> None:
     folder, url = served
@@ -75,7 +75,7 @@ def test_guarantee_fetch_leaves_the_whole_file_or_none(
     assert steps[-1] == ("a.bin", len(data), len(data))
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path, served: tuple[Path, str]) -> None:
+def test_a_folder_that_cannot_be_created(tmp_path: Path, served: tuple[Path, str]) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="is not possible .*: ask"):
         fetch(served[1] + "a.bin", tmp_path / "file" / "a.bin", md5(b""), "ask")
@@ -130,7 +130,7 @@ def test_cifar10_is_fetched_unpacked_and_read(
     assert load_data("cifar10", Preparation()).labels == (7,)
 
 
-def test_an_archive_that_reaches_out_of_its_folder(
+def test_an_archive_cannot_write_outside_its_folder(
     tmp_path: Path, served: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, url = served

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from image_files import class_folders, pixels
+from image_folders import class_folders, pixels
 from PIL import Image, ImageFile
 
 from deformrs.data import load_data, load_image
@@ -64,7 +64,7 @@ CUT = [
 
 
 @pytest.mark.parametrize(("format_", "options", "part"), CUT)
-def test_guarantee_load_image_refuses_what_breaks_off(
+def test_guarantee_load_image_refuses_truncated_files(
     tmp_path: Path, format_: str, options: dict[str, object], part: float
 ) -> None:
     data = encoded(format_, **options)
@@ -84,7 +84,7 @@ def test_guarantee_load_image_refuses_every_jpeg_without_its_last_bytes(tmp_path
             load_image(path, AS_STORED)
 
 
-def test_a_copy_that_ends_in_zeros_is_damaged(tmp_path: Path) -> None:
+def test_a_jpeg_padded_with_zeros_is_damaged(tmp_path: Path) -> None:
     thumbnail = (
         b"\xff\xe1" + struct.pack(">H", 2 + 200) + b"\xff\xd9" * 100
     )  # has an end of its own
@@ -100,7 +100,7 @@ def test_a_copy_that_ends_in_zeros_is_damaged(tmp_path: Path) -> None:
         load_image(tmp_path / "x.jpg", AS_STORED)
 
 
-def test_files_that_are_no_images(tmp_path: Path) -> None:
+def test_files_that_are_not_images(tmp_path: Path) -> None:
     (tmp_path / "empty.png").touch()
     (tmp_path / "text.png").write_text("hello")
     (tmp_path / "folder.png").mkdir()
@@ -118,7 +118,7 @@ def test_files_that_are_no_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read all")
-def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+def test_a_file_without_read_permission(tmp_path: Path) -> None:
     folder = class_folders(tmp_path, {"a": 1, "b": 1})
     (folder / "a" / "0.png").chmod(0)
     images = load_data(str(folder), AS_STORED)
@@ -126,7 +126,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
         images[0]
 
 
-def test_a_small_file_of_too_many_pixels(tmp_path: Path) -> None:
+def test_decompression_bombs_are_refused(tmp_path: Path) -> None:
     def chunk(name: bytes, data: bytes) -> bytes:
         return (
             struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
@@ -140,7 +140,7 @@ def test_a_small_file_of_too_many_pixels(tmp_path: Path) -> None:
             load_image(tmp_path / "bomb.png", AS_STORED)
 
 
-def test_a_set_names_the_file_and_goes_on(tmp_path: Path) -> None:
+def test_a_damaged_file_is_named_and_the_others_load(tmp_path: Path) -> None:
     folder = class_folders(tmp_path, {"a": 2, "b": 1})
     (folder / "a" / "1.png").write_bytes((folder / "a" / "1.png").read_bytes()[:60])
     images = load_data(str(folder), AS_STORED, num_classes=2)
@@ -152,7 +152,7 @@ def test_a_set_names_the_file_and_goes_on(tmp_path: Path) -> None:
         small[0]
 
 
-def test_pillow_told_to_fill_up_images_is_refused(
+def test_pillows_switch_to_fill_up_images_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "x.jpg").write_bytes(encoded("JPEG"))
@@ -161,7 +161,7 @@ def test_pillow_told_to_fill_up_images_is_refused(
         load_image(tmp_path / "x.jpg", AS_STORED)
 
 
-def test_exif_data_that_break_off_are_used_as_far_as_they_go(tmp_path: Path) -> None:
+def test_truncated_exif_data_is_used_as_far_as_it_goes(tmp_path: Path) -> None:
     # One entry is promised and there: orientation 6. The four bytes after the list are missing.
     entry = struct.pack("<HHIHH", 0x0112, 3, 1, 6, 0)
     exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0" + entry

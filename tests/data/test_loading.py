@@ -1,14 +1,13 @@
-"""What a person may type as data, and what importing costs."""
+"""Names, files and folders that are accepted as data."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from image_files import class_folders, write_image
+from image_folders import class_folders, write_image
 
 from deformrs.data import load_data
-from deformrs.data.labels import imagenet_names, imagenet_wnids
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 
@@ -35,7 +34,7 @@ AS_STORED = Preparation()
         ("digits:somewhere", "must be digits alone"),
     ],
 )
-def test_words_that_name_nothing(
+def test_unknown_sources(
     source: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -44,7 +43,7 @@ def test_words_that_name_nothing(
     assert "\n" not in str(refusal.value)
 
 
-def test_files_that_are_no_set(tmp_path: Path) -> None:
+def test_files_that_are_not_datasets(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("file,label\n")
     (tmp_path / "a.txt").touch()
     for path, remedy in {
@@ -72,18 +71,3 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         load_data("digits", AS_STORED, split="val")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="the number of classes is 0"):
         load_data("digits", AS_STORED, num_classes=0)
-
-
-def test_imagenets_classes() -> None:
-    assert len(imagenet_wnids()) == len(set(imagenet_names())) == 1000
-    assert list(imagenet_wnids()) == sorted(imagenet_wnids())
-    # Numbers that every list of the classes agrees on.
-    known = {
-        0: "tench",
-        65: "sea snake",
-        207: "golden retriever",
-        281: "tabby",
-        999: "toilet tissue",
-    }
-    assert {number: imagenet_names()[number] for number in known} == known
-    assert imagenet_wnids()["n02123045"] == 281

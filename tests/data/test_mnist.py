@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from image_files import shared
+from image_folders import shared
 
 from deformrs.data import load_data, load_digits, mnist
 from deformrs.data.preparation import Preparation
@@ -38,12 +38,7 @@ def test_digits_are_prepared() -> None:
         load_data("digits", Preparation(crop=(29, 29)))[7]
 
 
-def test_labels_that_the_model_does_not_have() -> None:
-    with pytest.raises(InputError, match="label of digits test 0 is 7; .*0 to 4"):
-        load_data("digits", AS_STORED, num_classes=5)
-
-
-def test_mnist_packed_unpacked_and_as_torchvision_keeps_it(tmp_path: Path) -> None:
+def test_mnist_compressed_or_not_and_in_torchvisions_folders(tmp_path: Path) -> None:
     folder = shared("mnist")
     packed = load_data(f"mnist:{folder}", AS_STORED, num_classes=10)
     assert (len(packed), packed.name, packed.source(17)) == (10_000, "mnist", "mnist test 17")
@@ -56,7 +51,7 @@ def test_mnist_packed_unpacked_and_as_torchvision_keeps_it(tmp_path: Path) -> No
         (raw / name).write_bytes(gzip.decompress((folder / f"{name}.gz").read_bytes()))
     unpacked = load_data(f"mnist:{tmp_path}", AS_STORED)
     assert unpacked.about["sha256"] == packed.about["sha256"]
-    train = load_data("mnist", AS_STORED, split="train", root=_with_mnist(tmp_path))
+    train = load_data("mnist", AS_STORED, split="train", root=_root_with_mnist(tmp_path))
     assert len(train) == 60_000
     # How often each digit occurs is printed on the page that MNIST was published on.
     counts = np.bincount(train.labels).tolist()
@@ -68,14 +63,14 @@ def test_mnist_packed_unpacked_and_as_torchvision_keeps_it(tmp_path: Path) -> No
         load_data(f"mnist:{tmp_path}", AS_STORED)
 
 
-def _with_mnist(folder: Path) -> Path:
+def _root_with_mnist(folder: Path) -> Path:
     """A root that has MNIST already, so that nothing is downloaded."""
     root = folder / "root"
     shutil.copytree(folder / "MNIST", root / "mnist" / "MNIST")
     return root
 
 
-def test_mnist_files_of_another_set(tmp_path: Path) -> None:
+def test_mnist_files_of_another_dataset(tmp_path: Path) -> None:
     for name in mnist.FILES["test"]:
         (tmp_path / f"{name}.gz").write_bytes(gzip.compress(b"Fashion-MNIST, say"))
     with pytest.raises(InputError, match="md5 checksum .* as published: remove the file and fetch"):

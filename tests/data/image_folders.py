@@ -1,4 +1,4 @@
-"""Small image files and folders for the tests of data, and where the large ones are."""
+"""Small image files and folders for the tests of data, and the path of large datasets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 
 
 def pixels(seed: int = 0, size: tuple[int, int] = (6, 8)) -> NDArray[np.uint8]:
-    """An image [h, w, 3] of noise."""
+    """Return an image [h, w, 3] of noise."""
     return np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)
 
 
@@ -24,7 +24,7 @@ def write_image(path: Path, seed: int = 0, size: tuple[int, int] = (6, 8)) -> Pa
 
 
 def class_folders(folder: Path, counts: Mapping[str, int]) -> Path:
-    """One folder a class with that many images, 0.png, 1.png, ..."""
+    """Write one folder per class with that many images, 0.png, 1.png, ..."""
     for name, count in counts.items():
         (folder / name).mkdir(parents=True)
         for number in range(count):
@@ -33,7 +33,7 @@ def class_folders(folder: Path, counts: Mapping[str, int]) -> Path:
 
 
 def listed_folder(folder: Path, text: str, files: tuple[str, ...] = ("a.png", "b.png")) -> Path:
-    """A folder with those images and that labels.csv."""
+    """Write a folder with these images and this labels.csv."""
     for number, name in enumerate(files):
         write_image(folder / name, number)
     (folder / "labels.csv").write_text(text)
@@ -41,9 +41,9 @@ def listed_folder(folder: Path, text: str, files: tuple[str, ...] = ("a.png", "b
 
 
 def shared(name: str) -> Path:
-    """Data that are too large for the repository; without them a test skips."""
+    """Return the path of data too large for the repository; skip the test if it is missing."""
     default = Path(__file__).parents[3] / "shared" / "data"
     path = Path(os.environ.get("DEFORMRS_TEST_DATA") or default) / name
     if not path.exists():
-        pytest.skip(f"{name} is not there; DEFORMRS_TEST_DATA names the folder that holds it")
+        pytest.skip(f"{name} is missing; DEFORMRS_TEST_DATA names the folder that holds it")
     return path
