@@ -29,7 +29,7 @@ from deformrs.models.types import Classifier
 from deformrs.training import Plan, read_recipe
 from deformrs.training.api import normalisation_of
 from deformrs.training.augmentation import fitting_augmentation
-from deformrs.training.distributed import Alone
+from deformrs.training.distributed import Processes
 from deformrs.training.images import source_for
 from deformrs.training.loop import fit
 
@@ -98,7 +98,7 @@ def measure(
         classifier,
         source_for(images, seen, device, num_classes=10),
         plan,
-        processes=Alone(device),
+        processes=Processes(device),
         precision="bfloat16" if gpu else "float32",
         compiled=gpu,
     )

@@ -42,9 +42,9 @@ from deformrs.dataset import device_name
 from deformrs.models import NetworkSpec, ResNet18
 from deformrs.models.types import Classifier
 from deformrs.training import Augmentation, Plan, Recipe
-from deformrs.training.distributed import Alone
+from deformrs.training.distributed import Processes
 from deformrs.training.images import source_for
-from deformrs.training.loop import execution, fit
+from deformrs.training.loop import fit, training_forward
 from deformrs.training.recipes import TrainingPrecision
 
 FAMILIES: dict[str, tuple[Deformation, NoiseLaw]] = {
@@ -117,7 +117,7 @@ def measure(family: str, size: Size, device: torch.device) -> Row:
         classifier,
         source,
         plan,
-        processes=Alone(device),
+        processes=Processes(device),
         precision=precision,
         compiled=gpu,
         watch=watch,
@@ -145,7 +145,7 @@ def _bare(
     compiled: bool,
 ) -> Callable[[], None]:
     unused = torch.optim.SGD(classifier.parameters())
-    forward, _ = execution(classifier, unused, Alone(batch.device), precision, compiled=compiled)
+    forward = training_forward(classifier, Processes(batch.device), precision, compiled=compiled)
 
     def once() -> None:
         loss = cross_entropy(forward(batch), labels)

@@ -10,7 +10,11 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 
 # Tests run several processes; one thread each is fastest, and results are compared byte by byte.
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS), "COLUMNS": "100"}
+ENVIRONMENT = os.environ | {
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent / "src")]),
+    "COLUMNS": "100",
+}
 
 
 def command(*arguments: str | Path) -> list[str]:

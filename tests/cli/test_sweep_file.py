@@ -115,7 +115,6 @@ def test_every_option_of_both_verbs_is_checked_against_its_type(table: str) -> N
         (DATA + "padding = 'zero'\n" + RUN, "padding in .* did you mean 'zeros'"),
         (DATA + "recipe = 'papr'\n" + RUN, "the recipe for .* did you mean 'paper'"),
         (DATA + "augment = 'crop:x'\n" + RUN, "x"),
-        (DATA + "nodes = 2\n" + RUN, "nodes for .* must be 1 in a sweep"),
         (DATA + "batch-size = 3\n" + RUN, "did you mean 'batch_size'"),
         ("[train]\ndata = 'digits'\n" + RUN, "model for .* is missing"),
         ("[train]\nmodel = 'small_cnn'\n" + RUN, "data for .* is missing"),
@@ -181,7 +180,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_sweep_is_started_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     with pytest.raises(DeformRSError, match="started 2 times by torchrun"):
         planned(tmp_path, DATA + RUN)
 

@@ -89,7 +89,7 @@ def test_a_checkpoint_of_another_model_is_refused(data: Path, tmp_path: Path) ->
         (["--workers", "-1", "--hold", "no"], "workers"),
         (["--seed", "-1"], "seed"),
         (["--devices", "0"], "devices"),
-        (["--strategy", "dpp", "--devices", "2"], "did you mean 'ddp'"),
+        (["--devices", "2", "--device", "cpu:1"], "must be auto, cpu or cuda"),
         (["--data", "nowhere"], "not there"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

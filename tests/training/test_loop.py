@@ -18,7 +18,7 @@ from deformrs.runs import write_atomically
 from deformrs.training import Moment, loop
 from deformrs.training.batches import NoisyBatches
 from deformrs.training.checkpoints import STATE, Checkpoints
-from deformrs.training.distributed import Alone
+from deformrs.training.distributed import Processes
 from deformrs.training.loop import fit
 
 
@@ -30,7 +30,7 @@ def test_guarantee_fit_goes_on_to_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # StoppedError after every second look, in the middle of epochs: each go resumes the last one.
-    monkeypatch.setattr(loop, "SECONDS_BETWEEN_LOOKS", -1.0)
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_REPORTS", -1.0)
     plan = with_recipe(small_plan(), copies=2, consistency=3, tilt=1)
     whole = small_network()
     expected = fit(whole, digits(0, 200), plan, held_out=digits(200, 260))
@@ -72,7 +72,7 @@ def test_guarantee_fit_goes_on_to_the_same_weights(
 
 def test_what_a_step_sees_follows_from_seed_and_number() -> None:
     source, plan = digits(0, 100), small_plan()
-    batches = NoisyBatches(source, plan, Alone(CPU))
+    batches = NoisyBatches(source, plan, Processes(CPU))
     first, again = list(batches.epoch(1)), list(batches.epoch(1))
     for (images, labels), (same, same_labels) in zip(first, again, strict=True):
         assert torch.equal(images, same)
@@ -82,26 +82,21 @@ def test_what_a_step_sees_follows_from_seed_and_number() -> None:
     assert len(later) == 1
     assert torch.equal(later[0][0], first[2][0])
     assert not torch.equal(next(batches.epoch(2))[0], first[0][0])
-    other = NoisyBatches(source, small_plan(seed=1), Alone(CPU))
+    other = NoisyBatches(source, small_plan(seed=1), Processes(CPU))
     assert not torch.equal(next(other.epoch(1))[0], first[0][0])
-
-
-@dataclasses.dataclass(frozen=True)
-class Part(Alone):
-    """One of several processes, as far as batches know."""
 
 
 def test_processes_share_a_batch_between_them() -> None:
     source = digits(0, 100)
     plan = with_recipe(small_plan(), copies=2)
-    whole = list(NoisyBatches(source, plan, Alone(CPU)).epoch(0))
-    parts = [list(NoisyBatches(source, plan, Part(CPU, r, 2)).epoch(0)) for r in range(2)]
+    whole = list(NoisyBatches(source, plan, Processes(CPU)).epoch(0))
+    parts = [list(NoisyBatches(source, plan, Processes(CPU, r, 2)).epoch(0)) for r in range(2)]
     for (images, labels), (one, one_labels), (two, two_labels) in zip(whole, *parts, strict=True):
         copies = [torch.cat(halves) for halves in zip(one.chunk(2), two.chunk(2), strict=True)]
         assert torch.equal(torch.cat(copies), images)
         assert torch.equal(torch.cat([one_labels, two_labels]), labels)
     with pytest.raises(InputError, match="divisible by the number of processes, 3"):
-        NoisyBatches(source, plan, Part(CPU, 0, 3))
+        NoisyBatches(source, plan, Processes(CPU, 0, 3))
 
 
 def test_an_epoch_sees_every_image_at_most_once() -> None:
@@ -120,14 +115,14 @@ def test_an_epoch_sees_every_image_at_most_once() -> None:
         def close(self) -> None: ...
 
     counting = Counting()
-    assert list(NoisyBatches(counting, small_plan(), Alone(CPU)).epoch(0)) == []  # type: ignore[arg-type]
+    assert list(NoisyBatches(counting, small_plan(), Processes(CPU)).epoch(0)) == []  # type: ignore[arg-type]
     places = counting.order.flatten().tolist()
     assert len(places) == len(set(places)) == 96
     assert set(places) <= set(range(100))
 
 
 def test_a_batch_larger_than_the_data_is_all_of_it() -> None:
-    batches = NoisyBatches(digits(0, 10), small_plan(batch_size=4096), Alone(CPU))
+    batches = NoisyBatches(digits(0, 10), small_plan(batch_size=4096), Processes(CPU))
     assert (batches.batch_size, batches.steps_per_epoch) == (10, 1)
 
 
@@ -305,7 +300,7 @@ def test_dropout_follows_the_seed_and_leaves_global_random_state_alone(tmp_path:
 
 
 def test_every_epoch_has_an_order_and_noise_of_its_own() -> None:
-    batches = NoisyBatches(digits(0, 96), small_plan(), Alone(CPU))
+    batches = NoisyBatches(digits(0, 96), small_plan(), Processes(CPU))
     orders = [torch.cat([labels for _, labels in batches.epoch(number)]) for number in range(3)]
     assert not torch.equal(orders[0], orders[1])
     assert not torch.equal(orders[1], orders[2])
@@ -313,9 +308,9 @@ def test_every_epoch_has_an_order_and_noise_of_its_own() -> None:
 
 
 def test_held_out_images_are_seen_under_the_same_noise_every_time() -> None:
-    batches = NoisyBatches(digits(0, 96), small_plan(), Alone(CPU))
+    batches = NoisyBatches(digits(0, 96), small_plan(), Processes(CPU))
     held_out = digits(100, 140)
-    first, again = (torch.cat([part for part, _ in batches.still(held_out)]) for _ in range(2))
+    first, again = (torch.cat([part for part, _ in batches.evaluation(held_out)]) for _ in range(2))
     plain = torch.cat([part for part, _ in held_out.batches(torch.arange(40)[None])])
     assert torch.equal(first, again)
     assert (first - plain).abs().amax(dim=(1, 2, 3)).min() > 0.01  # each of them is deformed
@@ -327,7 +322,7 @@ def test_steps_are_those_of_sgd_by_the_recipe() -> None:
     plan = dataclasses.replace(small_plan(2), recipe=recipe)
     model, by_hand = small_network(), small_network()
     fit(model, digits(0, 96), plan)
-    batches = NoisyBatches(digits(0, 96), plan, Alone(CPU))
+    batches = NoisyBatches(digits(0, 96), plan, Processes(CPU))
     sgd = torch.optim.SGD(
         by_hand.parameters(), lr=1.0, momentum=0.9, nesterov=True, weight_decay=0.05
     )

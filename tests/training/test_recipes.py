@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deformrs.errors import InputError
-from deformrs.training.loop import START, learning_rate
+from deformrs.training.loop import INITIAL_SHARE, learning_rate
 from deformrs.training.recipes import RECIPES, Recipe, read_recipe
 
 
@@ -73,7 +73,7 @@ def test_steps_lower_the_rate_after_their_epochs() -> None:
 def test_one_cycle_rises_to_the_peak_and_falls_to_zero() -> None:
     recipe = Recipe(epochs=10, batch_size=1, learning_rate=0.5, warmup=0.3)
     rates = [learning_rate(recipe, step, 10) for step in range(100)]
-    assert rates[0] == pytest.approx(0.5 * START)
+    assert rates[0] == pytest.approx(0.5 * INITIAL_SHARE)
     assert max(rates) == rates[30] == 0.5
     assert rates[:31] == sorted(rates[:31])
     assert rates[30:] == sorted(rates[30:], reverse=True)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from deformrs.data import load_digits
 from deformrs.training.batches import NoisyBatches
 from deformrs.training.checkpoints import Checkpoints
-from deformrs.training.distributed import Alone
+from deformrs.training.distributed import Processes
 from deformrs.training.images import source_for
 from deformrs.training.loop import fit
 from deformrs.training.recipes import TrainingPrecision
@@ -33,8 +33,8 @@ def some(first: int, last: int) -> object:
 
 
 def test_batches_agree_with_the_cpu_but_for_the_noise() -> None:
-    here = NoisyBatches(digits(0, 128), small_plan(), Alone(torch.device("cpu")))
-    there = NoisyBatches(some(0, 128), small_plan(), Alone(GPU))  # type: ignore[arg-type]
+    here = NoisyBatches(digits(0, 128), small_plan(), Processes(torch.device("cpu")))
+    there = NoisyBatches(some(0, 128), small_plan(), Processes(GPU))  # type: ignore[arg-type]
     for (_, labels), (images, same) in zip(here.epoch(0), there.epoch(0), strict=True):
         assert images.is_cuda
         assert torch.equal(labels, same.cpu())  # the order is the same on every machine
@@ -52,7 +52,7 @@ def test_training_learns_and_goes_on_from_a_checkpoint(
         some(0, 2000),  # type: ignore[arg-type]
         plan,
         held_out=some(2000, 2400),  # type: ignore[arg-type]
-        processes=Alone(GPU),
+        processes=Processes(GPU),
         precision=precision,
         compiled=compiled,
         checkpoints=Checkpoints(tmp_path),
@@ -64,13 +64,13 @@ def test_training_learns_and_goes_on_from_a_checkpoint(
     for name, value in whole.state_dict().items():
         assert torch.equal(kept.weights[name], value.cpu())
     again = small_network().to(GPU)
-    fit(again, some(0, 2000), plan, processes=Alone(GPU), checkpoints=Checkpoints(tmp_path))  # type: ignore[arg-type]
+    fit(again, some(0, 2000), plan, processes=Processes(GPU), checkpoints=Checkpoints(tmp_path))  # type: ignore[arg-type]
     for name, value in again.state_dict().items():
         assert torch.equal(value, whole.state_dict()[name])
 
 
 def test_the_loop_does_not_wait_for_the_device_in_a_step() -> None:
-    batches = NoisyBatches(some(0, 512), small_plan(), Alone(GPU)).epoch(0)  # type: ignore[arg-type]
+    batches = NoisyBatches(some(0, 512), small_plan(), Processes(GPU)).epoch(0)  # type: ignore[arg-type]
     next(batches)
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -103,8 +103,6 @@ class TrainingOptions:
     workers: int | None = None
     device: str = "auto"
     devices: int = 1
-    nodes: int = 1
-    strategy: str = "ddp"
     checkpoint_seconds: float = 60.0
     tensorboard: bool = True
 
@@ -116,7 +114,6 @@ class TrainingOptions:
         if self.workers is not None:
             check_integer("workers", self.workers, least=0)
         check_integer("devices", self.devices, least=1)
-        check_integer("nodes", self.nodes, least=1)
 
     def recipe_for(self, *, pretrained: bool, images: int | None = None) -> Recipe:
         """The recipe with what was asked in place of its own, fitted to so many images.

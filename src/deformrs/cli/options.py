@@ -373,14 +373,14 @@ def training_options() -> Callable[[Command], Command]:
         ),
         click.option("--workers", type=int, help="Processes that read them.  [one a core]"),
         click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1."),
-        click.option("--devices", default=1, show_default=True, help="GPUs, or CPU processes."),
-        click.option("--nodes", default=1, show_default=True, help="Machines."),
-        click.option("--strategy", default="ddp", show_default=True, help="Of Lightning Fabric."),
+        click.option(
+            "--devices", default=1, show_default=True, help="GPUs (or CPU processes) to train on."
+        ),
         click.option(
             "--checkpoint-seconds",
             default=60.0,
             show_default=True,
-            help="What a kill may cost at most, or an epoch of several processes.",
+            help="Seconds between checkpoints: what a kill may cost at most.",
         ),
         click.option("--tensorboard/--no-tensorboard", default=True, show_default=True),
     )

@@ -20,7 +20,6 @@ from deformrs.cli.sweep_file import REPORT, Sweep, plan_sweep, read_sweep
 from deformrs.cli.sweep_run import SweepRun
 from deformrs.cli.train import train_run
 from deformrs.cli.trained import certification, no_test_images
-from deformrs.cli.training_process import train_apart
 from deformrs.data import HeldOut
 from deformrs.data.image_set import HELD_OUT
 from deformrs.data.loading import StoredImages
@@ -75,13 +74,10 @@ def _complete(run: SweepRun, console: Console) -> None:
     run.check_ready()
     if run.network is None:
         options = (run.initial, run.data, run.smoothing, run.training, run.folder)
-        if run.training.devices > 1:
-            train_apart(*options)
-        else:
-            if "torch._dynamo" in sys.modules:
-                # Code compiled for other shapes would be generalised, and slower.
-                torch.compiler.reset()
-            train_run(*options, console)
+        if "torch._dynamo" in sys.modules:
+            # Code compiled for other shapes would be generalised, and slower.
+            torch.compiler.reset()
+        train_run(*options, console)
     test = run.test
     if test.split == HELD_OUT:  # which images these are follows from the training
         found = certification(run.model, test, run.smoothing, run.folder, padding_given=True)

@@ -51,13 +51,13 @@ from deformrs.cli.arguments import (
 )
 from deformrs.cli.certify import Sampling
 from deformrs.cli.sweep_run import MACHINE_OPTIONS, SweepRun, network_in
-from deformrs.cli.training_process import check_one_machine
 from deformrs.data.image_set import HELD_OUT
 from deformrs.errors import DeformRSError, InputError, UnsupportedError, did_you_mean
 from deformrs.geometry import Padding
 from deformrs.specs import parse_deformation, parse_noise
 from deformrs.stopping import Query, parse_queries
 from deformrs.training.augmentation import parse_augmentation
+from deformrs.training.distributed import started_processes
 
 REPORT = "report"
 """The folder beside the runs that holds their report."""
@@ -160,6 +160,13 @@ def plan_sweep(
 
     A radius or region applies to the runs whose deformation it fits, which must be at least one.
     """
+    if started_processes() > 1:
+        raise InputError(
+            "this command",
+            f"started {started_processes()} times by torchrun",
+            "must be started once: it starts the processes of each training itself",
+            "set devices among the options of training",
+        )
     for key in table:
         _check_key(key, _TABLES, where)
     shared_train = _options(table.get("train", {}), TRAIN, f"[train] of {where}")
@@ -276,7 +283,6 @@ def _run(
                 raise InputError(key, "missing", "is needed to train", f"add {key} to [train]")
         start, training = _build(StartOptions, train), _build(TrainingOptions, train)
         data = _build(DataOptions, train | {"split": "train"})
-        check_one_machine(training)
         if training.augment != "auto":
             parse_augmentation(training.augment)
         if begin is not None:

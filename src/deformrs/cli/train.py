@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,17 +31,17 @@ from deformrs.cli.training import (
     shown,
 )
 from deformrs.data.image_set import Indices, stratified_split
+from deformrs.errors import InputError
 from deformrs.execution import fastest_convolutions
 from deformrs.models import NetworkSpec, save_model
 from deformrs.models.types import Classifier
 from deformrs.models.weights import fit_state
 from deformrs.training.api import normalisation_of
-from deformrs.training.checkpoints import Checkpoints, copied
-from deformrs.training.distributed import Processes, open_processes
+from deformrs.training.checkpoints import Checkpoints, copy_weights
+from deformrs.training.distributed import Processes, launch, open_processes, started_processes
 from deformrs.training.images import Source, source_for
-from deformrs.training.loop import fit
+from deformrs.training.loop import Trained, fit
 from deformrs.training.output import BEST, CHECKPOINTS, TrainingFolder, is_finished
-from deformrs.training.recipes import Trained
 
 if TYPE_CHECKING:
     from deformrs.cli.arguments import SmoothingOptions
@@ -54,28 +55,52 @@ def train_run(
     out: Path,
     console: Console,
 ) -> None:
-    """Train into the folder `out`, or go on with what was begun there.
+    """Train into the folder `out`, or resume what was begun there.
 
-    A training that is finished with the same settings is left as it is.
+    A training that is finished with the same settings is left as it is. With several devices each
+    gets a process; if torchrun has started them already, this is one of them.
     """
-    device = chosen_device(training.device)
-    opening = open_processes(device, training.devices, training.nodes, training.strategy)
-    with opening as processes, fastest_convolutions():
+    count = started_processes()
+    if training.devices > 1 and count == 1:
+        arguments = (start, data, smoothing, training, out)
+        launch(training.devices, training.device, _train_process, *arguments)
+    elif training.devices in (1, count):
+        _train_process(start, data, smoothing, training, out, console)
+    else:
+        raise InputError(
+            "--devices",
+            training.devices,
+            f"must agree with torchrun, which has started {count} processes",
+            "leave it out",
+        )
+
+
+def _train_process(
+    start: StartOptions,
+    data: DataOptions,
+    smoothing: SmoothingOptions,
+    training: TrainingOptions,
+    out: Path,
+    console: Console | None = None,
+) -> None:
+    """Train in this process, which may be one of several: only the first one prints and writes."""
+    with open_processes(chosen_device(training.device)) as processes, fastest_convolutions():
+        if processes.rank or console is None:
+            console = Console(highlight=False, quiet=processes.rank > 0)
         if processes.rank:
-            console = Console(quiet=True)
-            processes.wait()  # until what is downloaded is there
+            processes.wait()  # until the first process has downloaded the data
         with Downloads(console) as fetched:
             job = prepare_training(start, data, smoothing, training, out, processes, fetched)
         if not processes.rank:
             processes.wait()
         opened = nullcontext() if processes.rank else TrainingFolder.open(out, job.config)
         with opened as folder:
-            processes.wait()  # the folder is checked by now
+            processes.wait()  # until the folder is checked
             if is_finished(out):
                 console.print(f"trained already: {out}", markup=False, soft_wrap=True)
                 Checkpoints(out / CHECKPOINTS).clear()
-                return
-            _train(job, training, processes, out, folder, console)
+            else:
+                _train(job, training, processes, out, folder, console)
             processes.wait()
 
 
@@ -102,7 +127,7 @@ def _train(
         for line in beginning(job, processes, source, held_out, checkpoints):
             console.print(line, markup=False, soft_wrap=True)
         watch = opened.enter_context(shown(job, training, folder, console))
-        stop = opened.enter_context(asked_to_stop())
+        stop = opened.enter_context(asked_to_stop(processes))
         trained = fit(
             classifier,
             source,
@@ -165,7 +190,7 @@ def _save(
     job: TrainingJob, built: NetworkSpec, classifier: Classifier, trained: Trained, out: Path
 ) -> None:
     """The best epoch first, the last weights last: with them the training counts as finished."""
-    last = copied(classifier)
+    last = copy_weights(classifier)
     for folder, weights in ((out / BEST, trained.best.weights), (out, last)):
         fit_state(classifier, weights, str(folder))
         save_model(
@@ -219,11 +244,7 @@ def train(
       deformrs train --data photos/ --model resnet50 --pretrained --recipe paper \\
           --deformation translation --noise gaussian:20px --out runs/photos
     """
-    from rich.console import Console
-
-    from deformrs.cli.arguments import DataOptions
-
-    console = Console(highlight=False)
+    console = Console(highlight=False, quiet=os.environ.get("RANK", "0") != "0")
     train_run(start, DataOptions(data, "train", data_root), smoothing, training, out, console)
     trained = str(out)
     if ".py:" in start.model:  # code, which is not executed because a folder names it

@@ -42,9 +42,9 @@ from deformrs.training.augmentation import fitting_augmentation, parse_augmentat
 from deformrs.training.checkpoints import Checkpoints
 from deformrs.training.distributed import Processes
 from deformrs.training.images import Source, framed
-from deformrs.training.loop import Watch
+from deformrs.training.loop import Moment, Trained, Watch
 from deformrs.training.output import BEST, TrainingFolder
-from deformrs.training.recipes import Moment, Plan, Trained, TrainingPrecision
+from deformrs.training.recipes import Plan, TrainingPrecision
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -324,10 +324,10 @@ def outcome(job: TrainingJob, trained: Trained, out: Path) -> list[str]:
 
 
 @contextmanager
-def asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Was it interrupted, or told to end? A second time ends it at once.
+def asked_to_stop(processes: Processes) -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns whether SIGINT or SIGTERM came; a second one ends at once.
 
-    Only the main thread hears of signals; elsewhere nothing changes.
+    Only the main thread receives signals; elsewhere nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
@@ -336,7 +336,7 @@ def asked_to_stop() -> Iterator[Callable[[], bool]]:
 
     def remember(number: int, frame: FrameType | None) -> None:
         nonlocal asked
-        if asked:
+        if asked and processes.count == 1:  # torchrun may pass on what this one has received
             raise KeyboardInterrupt
         asked = True
 

@@ -2,7 +2,8 @@
 
 from deformrs.training.api import train
 from deformrs.training.augmentation import Augmentation
-from deformrs.training.recipes import Moment, Objective, Plan, Recipe, Trained, read_recipe
+from deformrs.training.loop import Moment, Trained
+from deformrs.training.recipes import Objective, Plan, Recipe, read_recipe
 
 __all__ = [
     "Augmentation",

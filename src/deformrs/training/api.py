@@ -17,10 +17,10 @@ from deformrs.execution import scores_of
 from deformrs.geometry import Padding, check_images
 from deformrs.noise import NoiseLaw
 from deformrs.training.augmentation import Augmentation
-from deformrs.training.distributed import Alone
+from deformrs.training.distributed import Processes
 from deformrs.training.images import Labelled, name_of, source_for
-from deformrs.training.loop import fit
-from deformrs.training.recipes import Moment, Plan, Recipe, Trained
+from deformrs.training.loop import Moment, Trained, fit
+from deformrs.training.recipes import Plan, Recipe
 
 LOOKED_AT = 1000
 Channels = tuple[float, ...]
@@ -114,4 +114,4 @@ def train(
     source = source_for(
         pairs, range(len(pairs)), device, num_classes=classes, hold="yes", workers=0
     )
-    return fit(model, source, plan, processes=Alone(device), watch=report)
+    return fit(model, source, plan, processes=Processes(device), watch=report)

@@ -1,14 +1,9 @@
 """Batch normalisation over the rows of all processes, on CPUs as on GPUs.
 
-What is learnt must not depend on how many processes share a batch. torch.nn.SyncBatchNorm does
-this on GPUs alone, and what is compiled falls apart at each of its layers.
+torch.nn.SyncBatchNorm runs on GPUs only, and a compiled network breaks at each of its layers.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
 
 import torch
 from torch import Tensor, distributed, nn
@@ -21,9 +16,9 @@ from deformrs.errors import UnsupportedError
     "deformrs::sum_over_processes", mutates_args=(), schema="(Tensor values) -> Tensor"
 )
 def sum_over_processes(values: Tensor) -> Tensor:
-    """The sum of what all processes hold, in each of them. Gradients flow through it.
+    """Return the sum of `values` over all processes, with gradients.
 
-    An operator of its own, because a compiled network keeps it whole.
+    It is an operator of its own so that a compiled network stays in one graph.
     """
     summed = values.clone(memory_format=torch.contiguous_format)
     distributed.all_reduce(summed)
@@ -36,7 +31,7 @@ def _like(values: Tensor) -> Tensor:
 
 
 def _gradient(_: object, above: Tensor) -> Tensor:
-    # Each process's values count in the sums of all, so their gradient is the sum of all.
+    # The values of each process count in the sums of all, so their gradient is the sum of all.
     summed: Tensor = sum_over_processes(above)
     return summed
 
@@ -45,7 +40,7 @@ sum_over_processes.register_autograd(_gradient)
 
 
 def moments(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Number, mean [c] and biased variance [c] of each channel of rows [b, c, ...] everywhere."""
+    """Return number, mean [c] and biased variance [c] of rows [b, c, ...] over all processes."""
     dims = [0, *range(2, rows.ndim)]
     variance, mean = torch.var_mean(rows, dims, correction=0)
     count = rows.numel() // rows.shape[1]
@@ -59,7 +54,7 @@ def moments(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class _Synchronised(_BatchNorm):
-    """In training, normalises by the rows of all processes; else it is what it was."""
+    """In training, normalises by the statistics of all processes; in evaluation as before."""
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training:
@@ -69,7 +64,7 @@ class _Synchronised(_BatchNorm):
         rows = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
         count, mean, variance = moments(rows)
         if self.track_running_stats:
-            self._remember(mean.detach(), variance.detach() * (count / (count - 1)))
+            self._update(mean.detach(), variance.detach() * (count / (count - 1)))
         scale = (variance + self.eps).rsqrt()
         if self.weight is not None:
             scale = scale * self.weight
@@ -78,12 +73,12 @@ class _Synchronised(_BatchNorm):
             shift = shift + self.bias
         column = (1, -1) + (1,) * (rows.ndim - 2)
         scaled = torch.addcmul(shift.view(column), rows, scale.view(column)).to(input.dtype)
-        for part in self.children():  # of a layer of timm: dropout and activation
+        for part in self.children():  # of a timm layer: dropout and activation
             scaled = part(scaled)
         return scaled
 
     @torch.no_grad()
-    def _remember(self, mean: Tensor, unbiased: Tensor) -> None:
+    def _update(self, mean: Tensor, unbiased: Tensor) -> None:
         assert self.num_batches_tracked is not None
         assert self.running_mean is not None
         assert self.running_var is not None
@@ -91,37 +86,31 @@ class _Synchronised(_BatchNorm):
         new: float | Tensor = (
             1 / self.num_batches_tracked if self.momentum is None else self.momentum
         )
-        for kept, value in ((self.running_mean, mean), (self.running_var, unbiased)):
-            kept.copy_((1 - new) * kept + new * value)
+        for average, value in ((self.running_mean, mean), (self.running_var, unbiased)):
+            average.copy_((1 - new) * average + new * value)
 
 
-@contextmanager
-def synchronised(model: nn.Module) -> Iterator[None]:
-    """For as long as it is open, the model's batch normalisation is over all processes.
+def synchronise_batch_norm(model: nn.Module) -> None:
+    """Let all batch normalisation of `model` use the statistics of all processes, in place.
 
-    Layers change their class, nothing else: parameters, buffers and their names stay.
+    Layers change their class and nothing else: parameters, buffers and their names stay.
     """
-    layers = [(layer, type(layer)) for layer in model.modules() if isinstance(layer, _BatchNorm)]
-    twins = [_twin(kind) for _, kind in layers]  # type: ignore[arg-type]
-    for (layer, _), twin in zip(layers, twins, strict=True):
-        layer.__class__ = twin
-    try:
-        yield
-    finally:
-        for layer, kind in layers:
-            layer.__class__ = kind
+    layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+    kinds = {kind: _synchronised(kind) for kind in {type(layer) for layer in layers}}
+    for layer in layers:
+        layer.__class__ = kinds[type(layer)]
 
 
-@cache
-def _twin(kind: type[_BatchNorm]) -> type[_BatchNorm]:
-    """The class that does over all processes what `kind` does in one."""
+def _synchronised(kind: type[_BatchNorm]) -> type[_BatchNorm]:
+    if issubclass(kind, _Synchronised):
+        return kind
     # timm's layer is a plain one followed by its parts.
     followed = (kind.__module__.split(".")[0], kind.__name__) == ("timm", "BatchNormAct2d")
     if kind.forward is not _BatchNorm.forward and not followed:
         raise UnsupportedError(
             "a layer of the network",
             f"a {kind.__module__}.{kind.__qualname__}",
-            "must be a plain batch normalisation where several processes train",
+            "must be a plain batch normalisation for training in several processes",
             "train in one process, with --devices 1",
         )
     return type(f"Synchronised{kind.__name__}", (_Synchronised, kind), {})

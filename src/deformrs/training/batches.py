@@ -110,7 +110,7 @@ class NoisyBatches:
             yield self._deformed(augmented, copies, self.batch_size, self._rows), labels
             step += 1
 
-    def still(self, held_out: Source) -> Iterator[tuple[Tensor, Tensor]]:
+    def evaluation(self, held_out: Source) -> Iterator[tuple[Tensor, Tensor]]:
         """All images of another source in order, under the same noise every time."""
         seed_generator(self._generator, self.plan.seed, Use.HELD_OUT, 0)
         rows = torch.split(torch.arange(len(held_out)), self.batch_size)

@@ -154,8 +154,8 @@ def restore(snapshot: Snapshot, model: nn.Module, optimizer: torch.optim.SGD, pl
             optimizer.state[parameter]["momentum_buffer"] = buffer
 
 
-def copied(model: nn.Module) -> Tensors:
-    """The weights as they are now, where they are now."""
+def copy_weights(model: nn.Module) -> Tensors:
+    """Return a copy of the weights, on their device."""
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 

@@ -1,87 +1,41 @@
-"""Opens the processes of a training: one, or several with Lightning Fabric."""
+"""Training in several processes: torch.distributed, started and ended by torchrun."""
 
 from __future__ import annotations
 
-import difflib
-import gc
-import inspect
+import logging
 import os
-import subprocess
-import sys
+import signal
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import (
-    AbstractContextManager,
-    ExitStack,
-    contextmanager,
-    nullcontext,
-    redirect_stderr,
-    redirect_stdout,
-    suppress,
-)
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-from typing import Literal, Protocol
+from typing import TypeVarTuple
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.plugins.environments.lightning import LightningEnvironment
-from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import Optimizer
 
-import __main__
-from deformrs.checks import check_integer
 from deformrs.errors import DeformRSError, InputError, ModelError
-from deformrs.models.optional_dependencies import import_extra, quiet
-from deformrs.training.batch_norm import synchronised
+from deformrs.training.batch_norm import synchronise_batch_norm
 
+Args = TypeVarTuple("Args")
 
-class Processes(Protocol):
-    """As many equal processes as there are devices, each with its own rows of every batch.
-
-    All of them call the same methods in the same order. Only the one of rank 0 writes.
-    """
-
-    @property
-    def rank(self) -> int:
-        """Which of them this is, from 0."""
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where this one computes."""
-
-    def prepare(
-        self, model: nn.Module, optimizer: Optimizer
-    ) -> tuple[Callable[[Tensor], Tensor], Optimizer]:
-        """Move the model to the device; what to call in its place, and what to step with.
-
-        Called in training, that acts on the rows of all processes together: statistics are of the
-        whole batch. The model itself keeps its parameters and the names in its state.
-        """
-
-    def backward(self, loss: Tensor) -> None:
-        """Add up the gradients of the mean over all processes of `loss`."""
-
-    def total(self, values: Tensor) -> Tensor:
-        """The sum over all processes, in each of them; `values` stay as they are."""
-
-    def wait(self) -> None:
-        """Go on when all of them have come here."""
+PATIENCE = timedelta(minutes=30)
+"""How long a process waits for the others, for example while the first one downloads data."""
+SECONDS_BEFORE_ECHO = 2.0
+"""How long a lost connection is kept back, so that the process that failed is reported first."""
 
 
 @dataclass(frozen=True)
-class Alone:
-    """The only process.
+class Processes:
+    """The processes of a training, each with a device and with its own rows of every batch.
 
-    >>> Alone(torch.device("cpu")).total(torch.tensor([1.0, 2.0]))
+    All of them call the same methods in the same order. Only the one of rank 0 prints and writes.
+
+    >>> Processes(torch.device("cpu")).total(torch.tensor([1.0, 2.0]))
     tensor([1., 2.])
     """
 
@@ -89,367 +43,144 @@ class Alone:
     rank: int = 0
     count: int = 1
 
-    def prepare(
-        self, model: nn.Module, optimizer: Optimizer
-    ) -> tuple[Callable[[Tensor], Tensor], Optimizer]:
-        return model.to(self.device), optimizer
+    def wrap(self, model: nn.Module, module: nn.Module) -> Callable[[Tensor], Tensor]:
+        """Return `module`, which runs `model`, so that gradients are averaged over processes.
 
-    def backward(self, loss: Tensor) -> None:
-        torch.autograd.backward(loss)
-
-    def total(self, values: Tensor) -> Tensor:
-        return values
-
-    def wait(self) -> None:
-        """There is nobody to wait for."""
-
-
-Starter = Literal["itself", "torchrun", "Slurm"]
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How many processes (`devices`) run on each of how many machines (`nodes`)."""
-
-    devices: int
-    nodes: int
-    starter: Starter = "itself"
-
-    @property
-    def count(self) -> int:
-        """Over all machines."""
-        return self.devices * self.nodes
-
-
-def layout(devices: int, nodes: int, environment: Mapping[str, str] = os.environ) -> Layout:
-    """What was asked for, or what torchrun or Slurm started where nothing else was asked for.
-
-    >>> layout(1, 1, {"TORCHELASTIC_RUN_ID": "a", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"})
-    Layout(devices=2, nodes=2, starter='torchrun')
-    """
-    check_integer("devices", devices, least=1)
-    check_integer("nodes", nodes, least=1)
-    asked = Layout(devices, nodes)
-    there = _started(environment)
-    if there is None:
-        return asked
-    if asked.count > 1 and (devices, nodes) != (there.devices, there.nodes):
-        raise InputError(
-            f"--devices {devices} --nodes {nodes}",
-            f"not what {there.starter} started",
-            "must agree with it",
-            f"leave both out, or say --devices {there.devices} --nodes {there.nodes}",
-        )
-    return there
-
-
-def check_launch(wanted: Layout, environment: Mapping[str, str] = os.environ) -> None:
-    """Refuse what would wait for ever: processes that nobody can start, machines nobody named."""
-    if wanted.starter != "itself":
-        return
-    missing = [
-        name for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK") if not environment.get(name)
-    ]
-    if wanted.nodes > 1 and missing:
-        raise InputError(
-            "nodes",
-            wanted.nodes,
-            f"needs {', '.join(missing)} in the environment of each machine",
-            "set them there (NODE_RANK from 0), or start with torchrun or srun",
-        )
-    again = __main__.__spec__ is not None or Path(sys.argv[0]).is_file()
-    if wanted.devices > 1 and (hasattr(sys, "ps1") or not again):
-        raise InputError(
-            "devices",
-            wanted.devices,
-            "needs a command or a script that the other processes can start again",
-            "use deformrs train, or torchrun",
-        )
-
-
-def _started(environment: Mapping[str, str]) -> Layout | None:
-    """Has someone else started several processes, of which this is one?"""
-    if "TORCHELASTIC_RUN_ID" in environment:
-        here, count = (int(environment[name]) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
-        return Layout(here, count // here, "torchrun")
-    # Of the step, not of the job: in a job without srun there is one process.
-    tasks = int(environment.get("SLURM_STEP_NUM_TASKS", "1"))
-    if tasks > 1:
-        here = int(environment.get("SLURM_NTASKS_PER_NODE", "0"))
-        if here == 0 or tasks % here:
-            raise InputError(
-                "the Slurm step",
-                f"one of {tasks} tasks",
-                "must have as many tasks on each machine as it has devices",
-                "say --ntasks-per-node in place of --ntasks",
-            )
-        return Layout(here, tasks // here, "Slurm")
-    return None
-
-
-GRACE_SECONDS = 5.0
-ECHO_SECONDS = 2.0
-LEAVING_SECONDS = 15.0
-LAUNCHER = "DEFORMRS_LAUNCHER"
-"""A variable of the environment: the number of the process that starts the others."""
-
-_SET_BY_LAUNCHING = (
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "NODE_RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "OMP_NUM_THREADS",
-    LAUNCHER,
-)
-
-
-@contextmanager
-def environment_kept() -> Iterator[None]:
-    """Launching sets variables and the number of threads; put the old ones back."""
-    before = {name: os.environ.get(name) for name in _SET_BY_LAUNCHING}
-    threads = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-def end_with_parent() -> None:
-    """Let this process end when the one that started it does; that one notes its own number.
-
-    However it ended: one that is killed cannot tell the others, who may wait for it on a GPU.
-    """
-    launcher = os.environ.get(LAUNCHER)
-    if launcher is None:
-        os.environ[LAUNCHER] = str(os.getpid())
-    elif os.name == "posix":  # elsewhere another process may stand between the two
-        threading.Thread(target=_watch, args=(int(launcher),), daemon=True).start()
-
-
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(1)
-
-
-@contextmanager
-def end_together(fabric: Fabric) -> Iterator[None]:
-    """Close the connections at the end. After an error, end the processes this one started.
-
-    Fabric itself ends all processes when one that it started fails, but not when this one does.
-    """
-    try:
-        yield
-    except BaseException as error:
-        if fabric.global_rank:
-            # What went wrong everywhere is said once: the first process ends this one meanwhile.
-            time.sleep(GRACE_SECONDS)
-        failed = _end(_taken(fabric), _is_echo(error))
-        _disconnect()
-        if failed is not None:
-            raise failed from error
-        raise
-    others = _taken(fabric)
-    _disconnect()
-    until = time.monotonic() + LEAVING_SECONDS
-    for process in others:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, until - time.monotonic()))
-        process.kill()  # it has done its part; most have ended
-
-
-def _disconnect() -> None:
-    # Without this, processes abort at their end now and then; and what still holds a connection
-    # would close it while Python ends, which can wait for ever.
-    gc.collect()
-    if distributed.is_initialized():
-        distributed.destroy_process_group()
-
-
-def _taken(fabric: Fabric) -> list[subprocess.Popen[bytes]]:
-    """The processes that were started here, in the order of their ranks, now ours alone to end."""
-    shared: list[subprocess.Popen[bytes]] = getattr(fabric.strategy.launcher, "procs", [])
-    taken = shared[:]
-    shared.clear()  # Fabric watches these, and would kill this process for ending them
-    return taken
-
-
-def _is_echo(error: BaseException) -> bool:
-    """May it come from the end of another process? Lost connections are RuntimeErrors."""
-    return isinstance(error, RuntimeError) and not isinstance(error, DeformRSError)
-
-
-def _end(processes: list[subprocess.Popen[bytes]], echo: bool) -> ModelError | None:
-    """End them all; an error that names the first that had failed by itself."""
-    until = time.monotonic() + ECHO_SECONDS
-    while echo and time.monotonic() < until and all(p.poll() is None for p in processes):
-        time.sleep(0.05)  # it may be about to say why
-    codes = [process.poll() for process in processes]
-    for process in processes:
-        process.kill()
-        process.wait()
-    failed = [(number, code) for number, code in enumerate(codes, start=1) if code]
-    if not failed:
-        return None
-    number, code = failed[0]
-    return ModelError(
-        f"process {number} of the training on this machine",
-        f"gone ({f'signal {-code}' if code < 0 else f'exit code {code}'})",
-        "must live as long as the others",
-        "see what it said above, and that there is memory for each",
-    )
-
-
-PATIENCE = timedelta(minutes=30)
-"""How long one waits for another. What the first does alone, such as saving, must take less."""
-
-_first = threading.Lock()
-"""Held from the first opening on: only then do all processes come to the same one."""
-
-
-@dataclass(frozen=True)
-class Several:
-    """One of several processes; `Processes` says what its methods promise."""
-
-    rank: int
-    count: int
-    device: torch.device
-    _fabric: Fabric
-    _until_closed: ExitStack
-
-    def prepare(
-        self, model: nn.Module, optimizer: Optimizer
-    ) -> tuple[Callable[[Tensor], Tensor], Optimizer]:
-        self._until_closed.enter_context(synchronised(model))
-        # A compiled model stays inside: compiled around, the graph breaks and warnings come.
-        call = _Call(self._fabric.setup_module(model, _reapply_compile=False))
-        self._until_closed.callback(call.close)
-        return call, optimizer
-
-    def backward(self, loss: Tensor) -> None:
-        self._fabric.backward(loss)
+        Batch normalisation in `model` uses the statistics of the whole batch from then on.
+        """
+        if self.count == 1:
+            return module
+        synchronise_batch_norm(model)
+        # A static graph may leave weights unused, as some networks do.
+        return DistributedDataParallel(module, static_graph=True)
 
     def total(self, values: Tensor) -> Tensor:
+        """Return the sum of `values` over all processes."""
+        if self.count == 1:
+            return values
         summed = values.detach().clone(memory_format=torch.contiguous_format)
         distributed.all_reduce(summed)
         return summed
 
+    def any(self, *flags: bool) -> list[bool]:
+        """Return, for each flag, whether it is set in any process."""
+        return [bool(flag) for flag in self.total(torch.tensor(flags).int().to(self.device))]
+
     def wait(self) -> None:
-        self._fabric.barrier()
+        """Wait until all processes have come here."""
+        if self.count > 1:
+            distributed.barrier()
 
 
-class _Call:
-    """Calls what Fabric made of a model, and lets go of it and its connections when closed."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self._module: nn.Module | None = module
-
-    def __call__(self, images: Tensor) -> Tensor:
-        assert self._module is not None, "called after the processes parted"
-        scores: Tensor = self._module(images)
-        return scores
-
-    def close(self) -> None:
-        self._module = None
+def started_processes() -> int:
+    """Return how many processes torchrun has started, of which this is one; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
 
 
 @contextmanager
-def open_several(device: torch.device, wanted: Layout, unused: bool) -> Iterator[Several]:
-    """Start the others or meet them; `open_processes` says what is promised."""
-    if not _first.acquire(blocking=False):
-        raise InputError(
-            f"a second training in {wanted.count} processes",
-            "one in the same command",
-            "must have its own, which all of them can start from the beginning",
-            "call deformrs train for each",
-        )
-    with environment_kept():
-        end_with_parent()
-        fabric = Fabric(
-            accelerator=device.type,
-            devices=wanted.devices,
-            num_nodes=wanted.nodes,
-            strategy=_strategy(unused),
-            precision="32-true",  # the loop chooses its own
-            # Left to itself, Fabric takes every job of Slurm for one of srun, and waits.
-            plugins=[LightningEnvironment()] if wanted.starter == "itself" else None,
-        )
-        with end_together(fabric), ExitStack() as until_closed:
-            with quiet("lightning_fabric"):
-                fabric.launch()
-            if fabric.global_rank:
-                nowhere = until_closed.enter_context(open(os.devnull, "w"))
-                until_closed.enter_context(redirect_stdout(nowhere))
-                until_closed.enter_context(redirect_stderr(nowhere))
-            yield Several(
-                fabric.global_rank, fabric.world_size, fabric.device, fabric, until_closed
-            )
-            fabric.barrier()
-    if fabric.global_rank:
-        sys.exit(0)
+def open_processes(device: torch.device) -> Iterator[Processes]:
+    """Join the processes that torchrun has started, or yield the only one.
 
-
-def _strategy(unused: bool) -> DDPStrategy:
-    # All processes compute the same buffers: none need be sent. torch has renamed that option.
-    if "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters:
-        return DDPStrategy(
-            timeout=PATIENCE, find_unused_parameters=unused, forward_sync_buffers=False
-        )
-    return DDPStrategy(timeout=PATIENCE, find_unused_parameters=unused, broadcast_buffers=False)
-
-
-STRATEGIES = ("ddp", "ddp_find_unused_parameters_true")
-"""As Fabric names them. The second is for networks that leave some of their weights unused."""
-
-
-def open_processes(
-    device: torch.device | str, devices: int = 1, nodes: int = 1, strategy: str = "ddp"
-) -> AbstractContextManager[Processes]:
-    """The processes of a training on that kind of device, for as long as it is open.
-
-    One process needs nothing but torch. Several run the same command from its beginning and meet
-    here: started by this one, by torchrun or by Slurm. Those of other ranks print nothing while
-    it is open, and end where it closes. If one fails, all end.
+    Each process gets the GPU of its local rank.
     """
-    device = torch.device(device)
-    wanted = layout(devices, nodes)
-    if wanted.count == 1:
-        return nullcontext(Alone(device))
-    _check_strategy(strategy)
-    _check_devices(device, wanted)
-    check_launch(wanted)
-    import_extra("lightning_fabric", "distributed", "several processes")
+    if started_processes() == 1:
+        yield Processes(device)
+        return
+    gpu = device.type == "cuda"
+    if gpu:
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    elif "OMP_NUM_THREADS" not in os.environ:
+        here = int(os.environ["LOCAL_WORLD_SIZE"])
+        torch.set_num_threads(max(1, torch.get_num_threads() // here))
+    distributed.init_process_group(
+        "nccl" if gpu else "gloo", timeout=PATIENCE, device_id=device if gpu else None
+    )
+    try:
+        yield Processes(device, distributed.get_rank(), distributed.get_world_size())
+    finally:
+        distributed.destroy_process_group()
 
-    return open_several(device, wanted, unused=strategy != "ddp")
 
+def launch(devices: int, device: str, function: Callable[[*Args], None], *args: *Args) -> None:
+    """Call `function` in `devices` processes on this machine, as torchrun does.
 
-def _check_strategy(strategy: str) -> None:
-    if strategy not in STRATEGIES:
-        near = difflib.get_close_matches(strategy, STRATEGIES, n=1)
-        raise InputError(
-            "strategy",
-            repr(strategy),
-            f"must be one of {', '.join(STRATEGIES)}",
-            f"did you mean {(near or STRATEGIES)[0]!r}?",
+    The function and its arguments are pickled. If a process fails, the others are ended and its
+    error is raised here. An interrupt is passed on to all of them, then raised.
+    """
+    # Imported here: it takes a while, and most trainings run in one process.
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    _check_devices(devices, device)
+    with tempfile.TemporaryDirectory() as logs, _restored():
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=devices,
+            run_id=str(os.getpid()),
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",
+            max_restarts=0,
+            logs_specs=DefaultLogsSpecs(log_dir=logs),
         )
+        try:
+            elastic_launch(config, _worker)(function, *args)
+        except SignalException:
+            raise KeyboardInterrupt from None
+        except ChildFailedError as error:
+            rank, failure = error.get_first_failure()
+            raise ModelError(
+                f"process {rank} of the training",
+                f"not finished ({_message(failure.message)})",
+                "must run to its end, as all others",
+                "fix that; the same command resumes the training",
+            ) from None
 
 
-def _check_devices(device: torch.device, wanted: Layout) -> None:
-    """Is there one for each process on this machine?"""
-    if device not in (torch.device("cpu"), torch.device("cuda")):
+def _worker(function: Callable[[*Args], None], *args: *Args) -> None:
+    try:
+        function(*args)
+    except RuntimeError as error:
+        if not isinstance(error, DeformRSError):
+            time.sleep(SECONDS_BEFORE_ECHO)
+        raise
+
+
+def _message(message: object) -> str:
+    """Return the one line of an error that torchrun recorded as text, or with a traceback."""
+    text = message["message"] if isinstance(message, dict) else message
+    return " ".join(str(text).split())[:300]
+
+
+def _check_devices(devices: int, device: str) -> None:
+    kind = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    if kind not in ("cpu", "cuda"):
         raise InputError(
-            "device", device, "must be cpu or cuda where several processes train", "e.g. cuda"
+            "device", device, "must be auto, cpu or cuda with several processes", "e.g. cuda"
         )
-    if device.type == "cuda" and torch.cuda.device_count() < wanted.devices:
+    if kind == "cuda" and torch.cuda.device_count() < devices:
         raise InputError(
             "devices",
-            wanted.devices,
-            f"must be at most the number of GPUs in sight, {torch.cuda.device_count()}",
-            "take fewer, or let each process see all of them",
+            devices,
+            f"must be at most the number of visible GPUs, {torch.cuda.device_count()}",
+            "use fewer, or make more visible by CUDA_VISIBLE_DEVICES",
         )
+
+
+@contextmanager
+def _restored() -> Iterator[None]:
+    """Silence torchrun's agent, and restore the signal handlers that it replaces."""
+    names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # what goes wrong is raised
+    try:
+        yield
+    finally:
+        logging.disable(disabled)
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in handlers.items():
+                signal.signal(number, handler)

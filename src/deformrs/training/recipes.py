@@ -25,7 +25,6 @@ from deformrs.errors import InputError
 from deformrs.geometry import Padding, check_padding
 from deformrs.noise import NoiseLaw
 from deformrs.training.augmentation import Augmentation
-from deformrs.training.checkpoints import Best
 
 
 @dataclass(frozen=True)
@@ -330,26 +329,3 @@ class Plan:
             "padding": self.padding,
             "seed": self.seed,
         }
-
-
-@dataclass(frozen=True)
-class Moment:
-    """Where training stands. Loss and accuracy are of the epoch so far, under noise.
-
-    `record` is what is kept of an epoch, at the moment when one has ended.
-    """
-
-    step: int
-    steps: int
-    epoch: int
-    loss: float
-    accuracy: float
-    record: Config | None = None
-
-
-@dataclass(frozen=True)
-class Trained:
-    """The network holds the last weights, `best` those of the best epoch."""
-
-    best: Best
-    history: list[Config]
