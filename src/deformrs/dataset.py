@@ -1,10 +1,10 @@
-"""Certify labelled images one after another, on this machine."""
+"""Certify every image of a dataset, into a run folder that can be resumed."""
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,26 +16,32 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deformrs import __version__
-from deformrs.certificate import Certificate
-from deformrs.checks import check_alpha, check_integer, check_seed
+from deformrs.checks import check_integer
 from deformrs.config import Config
 from deformrs.errors import InputError, ModelError
 from deformrs.geometry import check_images, size_of
-from deformrs.protocol import method_for
+from deformrs.plan import SamplingPlan
 from deformrs.randomness import Stage
 from deformrs.runs import Result, Run
 from deformrs.runs.records import image_digest
-from deformrs.sampling import Watch
+from deformrs.sampling import Progress
 from deformrs.smoothing import SmoothedClassifier
-from deformrs.statistics import is_anytime
-from deformrs.stopping import GIVEN_UP, Stopping
+from deformrs.stopping import Stopping
 from deformrs.units import Size
 
+# On a GPU a group of images fills this many batches: the last, partial one then costs little.
+_BATCHES = 128
+_MOST_IMAGES = 512
+_MOST_BYTES = 2**29
+# Where sampling stops early, an image gets few samples between two looks, and many images are
+# needed to fill a batch. A process that is killed loses one group.
+_IMAGES_WHEN_STOPPING = {"cpu": 32, "cuda": 2048}
 
-class Labelled(Protocol):
-    """Images [c, h, w] in [0, 1] with their labels: a list, or a `ImageSet`.
 
-    A set with a method `source(index)` gives them names in messages and records.
+class Dataset(Protocol):
+    """Labelled images, [c, h, w] in [0, 1]: a list of pairs, or an `ImageSet`.
+
+    A method `source(index)`, if there is one, names images in messages and records.
     """
 
     def __len__(self) -> int: ...
@@ -43,289 +49,9 @@ class Labelled(Protocol):
     def __getitem__(self, index: int, /) -> tuple[Tensor | NDArray[np.float32], int]: ...
 
 
-def chosen(total: int, skip: int = 1, max: int | None = None) -> range:
-    """The indices of every `skip`-th of the first `max` images."""
-    check_integer("skip", skip, least=1)
-    if max is not None:
-        check_integer("max", max, least=1)
-    if total < 1:
-        raise InputError("the data", "empty", "must have at least one image", "add some")
-    return range(0, total if max is None else min(total, max), skip)
-
-
-def check_dataset(
-    images: Labelled,
-    indices: Iterable[int],
-    num_classes: int,
-    *,
-    size: Size | None = None,
-    watch: Callable[[int], None] | None = None,
-) -> None:
-    """Look at all images and labels before any time is spent on sampling.
-
-    With `size`, all images must have it. Raises one error that names every image at fault,
-    five at most by name.
-    """
-    faults: list[InputError] = []
-    channels: int | None = None
-    for count, index in enumerate(indices, start=1):
-        try:
-            image, _ = image_of(images, index, num_classes)
-            channels = len(image) if channels is None else channels
-            if len(image) != channels:
-                raise InputError(
-                    source_of(images, index) or f"image {index}",
-                    f"of {len(image)} channel(s)",
-                    f"must have {channels} like the first",
-                    "choose 3 channels (colour) or 1 (grey) for all, on the command line by "
-                    "--channels",
-                )
-            if size is not None and size_of(image) != size:
-                raise InputError(
-                    source_of(images, index) or f"image {index}",
-                    f"of size {size_of(image)}",
-                    f"must be of {size} like the first: noise in pixels is one law for all, and "
-                    "compiled code for one size",
-                    "resize and crop the images; or give the noise in half image sides, and "
-                    "do not compile",
-                )
-        except InputError as error:
-            faults.append(error)
-        if watch is not None:
-            watch(count)
-    if len(faults) == 1:
-        raise faults[0]
-    if faults:
-        shown = "; ".join(f"{error.name} is {error.value}" for error in faults[:5])
-        more = f" and {len(faults) - 5} more" if len(faults) > 5 else ""
-        rules = {(error.rule, error.remedy) for error in faults}
-        rule, remedy = (
-            rules.pop()
-            if len(rules) == 1
-            else (
-                "must be readable images with labels of the model's classes",
-                "mend or remove them",
-            )
-        )
-        raise InputError(
-            f"the data, in {len(faults)} places,",
-            f"faulty ({shown}{more})",
-            rule,
-            f"{remedy}; nothing was sampled yet",
-        )
-
-
-def source_of(images: Labelled, index: int) -> str:
-    """Where an image comes from, if its set can tell."""
-    source = getattr(images, "source", None)
-    return str(source(index)) if callable(source) else ""
-
-
-def image_of(images: Labelled, index: int, num_classes: int) -> tuple[Tensor, int]:
-    """One image and its label, checked, on the CPU or where it lies."""
-    pixels, label = images[index]
-    named = source_of(images, index) or f"image {index}"
-    image = pixels if isinstance(pixels, Tensor) else torch.from_numpy(pixels)
-    check_images(named, image, rank=3)
-    if not isinstance(label, int | np.integer | Tensor) or not 0 <= int(label) < num_classes:
-        raise InputError(
-            f"the label of {named}",
-            repr(label),
-            f"must lie in [0, {num_classes - 1}], the model's classes",
-            "use the labels that the model was trained with",
-        )
-    return image, int(label)
-
-
-def identity_of(classifier: SmoothedClassifier, image: Tensor) -> Config:
-    """All that counts depend on, but for the image, its index, the seed and the samples.
-
-    `image` is any of the images: a function runs where they lie.
-    """
-    identity: Config = {
-        "version": __version__,
-        "torch": str(torch.__version__),
-        "device": device_name(classifier.device_for(image)),
-        "model": network_identity(classifier.model),
-        "num_classes": classifier.num_classes,
-        "deformation": classifier.deformation.to_config(),
-        "padding": classifier.padding,
-        "batch_size": classifier.batch_size,
-    }
-    compiled = classifier.sampler.compiled
-    return identity | ({"compiled": compiled} if compiled != "no" else {})
-
-
-def device_name(device: torch.device) -> str:
-    """The kind of machine: results repeat on one kind only."""
-    if device.type == "cuda":
-        return f"cuda ({torch.cuda.get_device_name(device)})"
-    return device.type
-
-
-def digest_of(tensor: Tensor) -> str:
-    """The digest of an image, or of a weight."""
-    array = tensor.detach().cpu().contiguous()
-    content = array.reshape(-1).view(torch.uint8).numpy().tobytes()
-    return image_digest(tuple(array.shape), str(array.dtype).removeprefix("torch."), content)
-
-
-def network_identity(model: object) -> Config:
-    """A network by its weights. A function has only its name: the caller must keep it the same."""
-    if not isinstance(model, nn.Module):
-        return {"function": getattr(model, "__qualname__", type(model).__qualname__)}
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        if isinstance(tensor, Tensor):  # extra state may be anything
-            digest.update(f"{name} {digest_of(tensor)}".encode())
-    return {"network": type(model).__qualname__, "parameters": digest.hexdigest()[:16]}
-
-
-_BATCHES = 128
-"""That a group fills on a GPU: the last one, which is not full, then costs little."""
-_MOST = 512
-_BYTES = 2**29
-"""That the images of a group may take."""
-_DECIDED = {"cpu": 32, "cuda": 2048}
-"""Between two looks an image gets few samples: so many are needed to fill batches. A process that
-is killed loses what it has of one group."""
-
-
-def together_for(
-    classifier: SmoothedClassifier, image: Tensor, n: int, stopping: Stopping | None = None
-) -> int:
-    """How many images to put together. A fixed number of samples keeps a CPU busy by itself."""
-    device = classifier.device_for(image).type
-    if stopping is not None:
-        most = _DECIDED.get(device, 1)
-    elif device == "cuda":
-        most = min(_MOST, -(-_BATCHES * classifier.batch_size // n))
-    else:
-        most = 1
-    return max(1, min(most, _BYTES // (image.numel() * image.element_size())))
-
-
-def groups_of(indices: Sequence[int], together: int) -> Iterator[tuple[int, ...]]:
-    """The indices in order, so many at a time."""
-    for start in range(0, len(indices), together):
-        yield tuple(indices[start : start + together])
-
-
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """What is asked of every image, and who is told how it goes."""
-
-    n: int
-    n0: int
-    alpha: float
-    seed: int
-    method: str
-    stopping: Stopping | None
-    watch: Watch | None
-    settled: Watch | None
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Images that are certified together, with their labels and where they come from.
-
-    Where an image lies in which batch depends on its place among the chosen ones alone: a group
-    that is not full is filled up with its last image (but not where sampling stops early, and
-    batches depend on all images anyway). Images of different sizes go one by one.
-    """
-
-    indices: tuple[int, ...]
-    images: tuple[Tensor, ...]
-    labels: tuple[int, ...]
-    sources: tuple[str, ...]
-    together: int
-
-    def certified(self, asked: Asked, classifier: SmoothedClassifier) -> list[Result]:
-        """Their results, in order."""
-        results: list[tuple[Certificate, int]] = []
-        for images, indices in self._parts(asked, classifier):
-            certificates = classifier.certify_all(
-                images,
-                asked.n,
-                asked.n0,
-                asked.alpha,
-                asked.seed,
-                indices=indices,
-                method=asked.method,
-                stopping=asked.stopping,
-                watch=asked.watch,
-                settled=asked.settled,
-            )
-            results += zip(certificates, classifier.answer_all(images), strict=True)
-        return [
-            Result(index, label, certificate, plain, source, digest_of(image))
-            for index, image, label, source, (certificate, plain) in zip(
-                self.indices, self.images, self.labels, self.sources, results, strict=False
-            )
-        ]
-
-    def check_same(
-        self, classifier: SmoothedClassifier, done: Mapping[int, Result], asked: Asked
-    ) -> None:
-        """Raise unless the model still gives the counts that stored results began with.
-
-        Weights are compared by their digest; what a function does besides, or a file that it
-        imports, can only be tried.
-        """
-        self.check_unchanged(done)
-        counts: list[tuple[int, ...]] = []
-        answers: list[int] = []
-        for images, indices in self._parts(asked, classifier):
-            counts += classifier.count_all(
-                images, asked.n0, Stage.SELECT, seed=asked.seed, indices=indices
-            )
-            answers += classifier.answer_all(images)
-        for index, found, answer in zip(self.indices, counts, answers, strict=False):
-            result = done.get(index)
-            if result is None:
-                continue
-            if found != result.certificate.counts.selection or answer != result.plain:
-                raise ModelError(
-                    f"the answer to image {index} ({result.source})",
-                    "another than when the run was begun",
-                    "must be the same: results of two functions must not be mixed",
-                    "restore the model and the deformation, or begin another run",
-                )
-
-    def check_unchanged(self, done: Mapping[int, Result]) -> None:
-        """Raise if an image or label is not the one that its stored result speaks of."""
-        for index, image, label in zip(self.indices, self.images, self.labels, strict=True):
-            result = done.get(index)
-            if result and (result.pixels != digest_of(image) or result.label != label):
-                raise InputError(
-                    f"image {index} ({result.source})",
-                    f"not the one certified, of size {size_of(image)} and label {label}",
-                    "must stay as it was while a run goes on",
-                    "restore it, or begin another run",
-                )
-
-    def _parts(
-        self, asked: Asked, classifier: SmoothedClassifier
-    ) -> Iterator[tuple[list[Tensor], list[int]]]:
-        """What is sampled at once."""
-        if len({(image.shape, image.dtype) for image in self.images}) > 1:
-            for image, index in zip(self.images, self.indices, strict=True):
-                yield [image], [index]
-            return
-        wanted = self.together
-        if asked.stopping is not None:
-            # One that is left over has a partner: alone it would need another program compiled.
-            wanted = min(wanted, 1 if classifier.sampler.compiled == "no" else 2)
-        lacking = max(0, wanted - len(self.images))
-        yield (
-            [*self.images, *(self.images[-1:] * lacking)],
-            [*self.indices, *(self.indices[-1:] * lacking)],
-        )
-
-
 def certify_dataset(
     classifier: SmoothedClassifier,
-    images: Labelled,
+    images: Dataset,
     *,
     n: int = 100_000,
     n0: int = 100,
@@ -339,25 +65,21 @@ def certify_dataset(
     about: Config | None = None,
     same_size: bool = False,
     together: int | None = None,
-    looked: Callable[[int], None] | None = None,
-    watch: Watch | None = None,
-    settled: Watch | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[Result]:
-    """Certify every `skip`-th of the first `max` images; results come one by one, in order.
+    """Certify every `skip`-th of the first `max` images; yield the results in order.
 
-    All images and labels are looked at before the first is sampled (`looked` is told how many
-    were); with `same_size` they must agree in size. `together` is how many images share their
-    batches; None: as many as keep a GPU busy, and one on a CPU. `watch` is told of every batch.
+    `n`, `n0`, `alpha`, `seed`, `method` and `stopping` are those of `SmoothedClassifier.certify`.
+    All images and labels are checked before the first is sampled; with `same_size` they must agree
+    in size. `together` is the number of images that share batches; by default as many as keep the
+    device busy.
 
-    With `stopping` an image gets no more samples than settle what it asks, at most n; `settled`
-    is told how many more images are. `method` is then the any-time bound.
-
-    With `out`, each result is on the disk before it is handed over, and a run that was stopped is
-    taken up: what is done comes from the folder. `about` says what else reproduces the run; model,
-    noise and sampling are written down in any case.
+    With `out`, each result is on disk before it is yielded, and an interrupted run is resumed:
+    finished results are read from the folder. `about` is recorded with the run's configuration,
+    beside the model, the noise and the sampling.
 
     Guarantee: each certificate is false with probability at most alpha, and depends on the model,
-    the image, its index and the seed: not on the other images or on where a run was stopped.
+    the image, its index and the seed only: not on the other images or on interruptions.
 
     >>> import torch
     >>> from deformrs import Rotation, SmoothedClassifier, Uniform
@@ -370,79 +92,297 @@ def certify_dataset(
     >>> [result.correct for result in certify_dataset(g, [(image, 1), (image, 0)], n=100)]
     [True, False]
     """
-    check_integer("n", n, least=1)
-    check_integer("n0", n0, least=1)
-    check_alpha(alpha)
-    check_seed("seed", seed)
-    method = method_for(method, stopping, n)
-    if is_anytime(method):
-        check_alpha(alpha, below=0.5)
-    indices = chosen(len(images), skip, max)
-    first, _ = image_of(images, indices[0], classifier.num_classes)
+    plan = SamplingPlan(n, n0, alpha, seed, method, stopping)
+    indices = select_indices(len(images), skip, max)
+    first, _ = read_image(images, indices[0], classifier.num_classes)
     if stopping is not None:
         stopping.check(classifier.deformation.space(size_of(first)))
     if together is None:
-        together = together_for(classifier, first, n, stopping)
+        together = _images_together(classifier, first, plan)
     check_integer("together", together, least=1)
-    classifier.warm_up(first, together=together)  # compiled or not: only then is it known
-    config: Config = identity_of(classifier, first)
-    config |= {"n": n, "n0": n0, "seed": seed, "skip": skip}
+    classifier.warm_up(first, together=together)  # whether it compiles is part of the configuration
+    config = classifier_config(classifier, first) | plan.to_config() | {"skip": skip}
     config |= {"together": together} if together > 1 else {}
-    if stopping is not None:
-        # How patient the rule is changes which samples are drawn, not what is asked.
-        config |= {"stopping": stopping.to_config() | {"given_up": GIVEN_UP}}
-    config = _merged(config, about or {})
-    asked = Asked(n, n0, alpha, seed, method, stopping, watch, settled)
+    config = _with_model(config, about or {})
+    size = size_of(first) if same_size or classifier.sampler.compiled != "no" else None
 
-    def certified() -> Iterator[Result]:
+    def results() -> Iterator[Result]:
         opened = (
             nullcontext()
             if out is None
-            else Run.open(Path(out), classifier.noise, float(alpha), method, config)
+            else Run.open(Path(out), classifier.noise, plan.alpha, plan.bound, config)
         )
         with opened as run:
             done = {result.index: result for result in run.results} if run else {}
             missing = [index for index in indices if index not in done]
-            same = same_size or classifier.sampler.compiled != "no"
-            size = size_of(first) if same else None
-            check_dataset(images, missing, classifier.num_classes, size=size, watch=looked)
-            groups = list(groups_of(indices, together))
+            check_dataset(images, missing, classifier.num_classes, size=size, progress=progress)
+            groups = [indices[i : i + together] for i in range(0, len(indices), together)]
             if missing and done:
-                known = next(group for group in groups if done.keys() & set(group))
-                _read(images, known, together, classifier).check_same(classifier, done, asked)
+                resumed = next(group for group in groups if done.keys() & set(group))
+                _Group.read(images, resumed, together, classifier).check_same_model(done, plan)
             for places in groups:
-                group = _read(images, places, together, classifier)
+                group = _Group.read(images, places, together, classifier)
                 group.check_unchanged(done)
                 began = time.perf_counter()
                 if not done.keys() >= set(places):
-                    # All of it, also what is there: batches are then filled as they were.
-                    results = group.certified(asked, classifier)
-                    made = [result for result in results if result.index not in done]
+                    # The whole group again: its batches are then the same as without interruption.
+                    made = [r for r in group.certify(plan, progress) if r.index not in done]
                     if run:
-                        seconds = (time.perf_counter() - began) / len(places)
-                        run.add_all(made, seconds=seconds)
+                        run.add_all(made, seconds=(time.perf_counter() - began) / len(places))
                     done |= {result.index: result for result in made}
                 yield from (done.pop(index) for index in places)
 
-    return certified()
+    return results()
 
 
-def _read(
-    images: Labelled, places: tuple[int, ...], together: int, classifier: SmoothedClassifier
-) -> Group:
-    read = [image_of(images, index, classifier.num_classes) for index in places]
-    return Group(
-        places,
-        tuple(image for image, _ in read),
-        tuple(label for _, label in read),
-        tuple(source_of(images, index) for index in places),
-        together,
-    )
+def select_indices(total: int, skip: int = 1, max: int | None = None) -> range:
+    """Return the indices of every `skip`-th of the first `max` images."""
+    check_integer("skip", skip, least=1)
+    if max is not None:
+        check_integer("max", max, least=1)
+    if total < 1:
+        raise InputError("the data", "empty", "must have at least one image", "add some")
+    return range(0, total if max is None else min(total, max), skip)
 
 
-def _merged(config: Config, about: Config) -> Config:
-    """Both; what is known of the model from either side is kept."""
+def check_dataset(
+    images: Dataset,
+    indices: Iterable[int],
+    num_classes: int,
+    *,
+    size: Size | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Raise one error that names every faulty image or label, the first five by name.
+
+    With `size`, all images must have it.
+    """
+    faults: list[InputError] = []
+    channels: int | None = None
+    for count, index in enumerate(indices, start=1):
+        try:
+            image, _ = read_image(images, index, num_classes)
+            channels = len(image) if channels is None else channels
+            if len(image) != channels:
+                raise InputError(
+                    _name(images, index),
+                    f"of {len(image)} channel(s)",
+                    f"must have {channels} like the first",
+                    "choose 3 channels (colour) or 1 (grey) for all, on the command line by "
+                    "--channels",
+                )
+            if size is not None and size_of(image) != size:
+                raise InputError(
+                    _name(images, index),
+                    f"of size {size_of(image)}",
+                    f"must be of {size} like the first: noise in pixels is one law for all, and "
+                    "compiled code is for one size",
+                    "resize and crop the images; or give the noise in half image sides, and do not "
+                    "compile",
+                )
+        except InputError as error:
+            faults.append(error)
+        if progress is not None:
+            progress.checked(count)
+    if len(faults) == 1:
+        raise faults[0]
+    if faults:
+        shown = "; ".join(f"{error.name} is {error.value}" for error in faults[:5])
+        more = f" and {len(faults) - 5} more" if len(faults) > 5 else ""
+        rules = {(error.rule, error.remedy) for error in faults}
+        rule, remedy = (
+            rules.pop()
+            if len(rules) == 1
+            else (
+                "must be readable images with labels of the model's classes",
+                "fix or remove them",
+            )
+        )
+        raise InputError(
+            f"the data, in {len(faults)} places,",
+            f"faulty ({shown}{more})",
+            rule,
+            f"{remedy}; nothing was sampled yet",
+        )
+
+
+def read_image(images: Dataset, index: int, num_classes: int) -> tuple[Tensor, int]:
+    """Return an image as a tensor and its label, both checked."""
+    pixels, label = images[index]
+    name = _name(images, index)
+    image = pixels if isinstance(pixels, Tensor) else torch.from_numpy(pixels)
+    check_images(name, image, rank=3)
+    if not isinstance(label, int | np.integer | Tensor) or not 0 <= int(label) < num_classes:
+        raise InputError(
+            f"the label of {name}",
+            repr(label),
+            f"must lie in [0, {num_classes - 1}], the model's classes",
+            "use the labels that the model was trained with",
+        )
+    return image, int(label)
+
+
+def _source(images: Dataset, index: int) -> str:
+    """Return where an image comes from, if its dataset can tell."""
+    source = getattr(images, "source", None)
+    return str(source(index)) if callable(source) else ""
+
+
+def _name(images: Dataset, index: int) -> str:
+    return _source(images, index) or f"image {index}"
+
+
+def classifier_config(classifier: SmoothedClassifier, image: Tensor) -> Config:
+    """Return what class counts depend on, except for the image, its index, the seed and n.
+
+    `image` is any of the images: a plain function runs where they are.
+    """
+    compiled = classifier.sampler.compiled
+    return {
+        "version": __version__,
+        "torch": str(torch.__version__),
+        "device": device_name(classifier.device_for(image)),
+        "model": network_config(classifier.model),
+        "num_classes": classifier.num_classes,
+        "deformation": classifier.deformation.to_config(),
+        "padding": classifier.padding,
+        "batch_size": classifier.batch_size,
+    } | ({"compiled": compiled} if compiled != "no" else {})
+
+
+def network_config(model: object) -> Config:
+    """Return a network's class and the digest of its weights; of a function only its name."""
+    if not isinstance(model, nn.Module):
+        return {"function": getattr(model, "__qualname__", type(model).__qualname__)}
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        if isinstance(tensor, Tensor):  # extra state may be anything
+            digest.update(f"{name} {tensor_digest(tensor)}".encode())
+    return {"network": type(model).__qualname__, "parameters": digest.hexdigest()[:16]}
+
+
+def device_name(device: torch.device) -> str:
+    """Return the kind of device: results repeat on one kind only."""
+    if device.type == "cuda":
+        return f"cuda ({torch.cuda.get_device_name(device)})"
+    return device.type
+
+
+def tensor_digest(tensor: Tensor) -> str:
+    """Return the digest of an image or of a weight."""
+    array = tensor.detach().cpu().contiguous()
+    content = array.reshape(-1).view(torch.uint8).numpy().tobytes()
+    return image_digest(tuple(array.shape), str(array.dtype).removeprefix("torch."), content)
+
+
+def _with_model(config: Config, about: Config) -> Config:
+    """Return both configurations; what either knows of the model is kept."""
     ours, theirs = config.get("model"), about.get("model")
     if isinstance(ours, dict) and isinstance(theirs, dict):
         about = about | {"model": theirs | ours}
     return config | about
+
+
+def _images_together(classifier: SmoothedClassifier, image: Tensor, plan: SamplingPlan) -> int:
+    """Return how many images share batches. With a fixed n, one image keeps a CPU busy."""
+    device = classifier.device_for(image).type
+    if plan.stopping is not None:
+        most = _IMAGES_WHEN_STOPPING.get(device, 1)
+    elif device == "cuda":
+        most = min(_MOST_IMAGES, -(-_BATCHES * classifier.batch_size // plan.n))
+    else:
+        most = 1
+    return max(1, min(most, _MOST_BYTES // (image.numel() * image.element_size())))
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Images that are certified together.
+
+    How an image's samples are batched depends on its place among the selected images alone: an
+    incomplete group is filled up with its last image. (Not where sampling stops early: there
+    batches depend on all images anyway.) Images of different sizes are certified one by one.
+    """
+
+    classifier: SmoothedClassifier
+    indices: Sequence[int]
+    images: tuple[Tensor, ...]
+    labels: tuple[int, ...]
+    sources: tuple[str, ...]
+    together: int
+
+    @classmethod
+    def read(
+        cls, images: Dataset, indices: Sequence[int], together: int, classifier: SmoothedClassifier
+    ) -> _Group:
+        pairs = [read_image(images, index, classifier.num_classes) for index in indices]
+        tensors, labels = zip(*pairs, strict=True)
+        sources = tuple(_source(images, index) for index in indices)
+        return cls(classifier, indices, tensors, labels, sources, together)
+
+    def certify(self, plan: SamplingPlan, progress: Progress | None) -> list[Result]:
+        """Return the results of the group, in order."""
+        certificates, predictions = [], []
+        for images, indices in self._batches(plan):
+            certificates += self.classifier.certify_batch(images, indices, plan, progress)
+            predictions += self.classifier.classify(images)
+        digests = map(tensor_digest, self.images)
+        # The copies that fill up a group come last, and are dropped here.
+        columns = (self.labels, certificates, predictions, self.sources, digests)
+        return [
+            Result(index, *values)
+            for index, values in zip(self.indices, zip(*columns, strict=False), strict=True)
+        ]
+
+    def check_same_model(self, done: Mapping[int, Result], plan: SamplingPlan) -> None:
+        """Raise unless the model still gives the selection counts of the stored results.
+
+        Weights are compared by their digest; a plain function can only be tried.
+        """
+        self.check_unchanged(done)
+        counts: list[tuple[int, ...]] = []
+        predictions: list[int] = []
+        for images, indices in self._batches(plan):
+            counts += self.classifier.count_batch(
+                images, indices, plan.n0, Stage.SELECT, seed=plan.seed
+            )
+            predictions += self.classifier.classify(images)
+        for index, count, prediction in zip(self.indices, counts, predictions, strict=False):
+            result = done.get(index)
+            if result is None:
+                continue
+            if count != result.certificate.counts.selection or prediction != result.plain:
+                raise ModelError(
+                    f"the prediction for image {index} ({result.source})",
+                    "not the one stored when the run began",
+                    "must be the same: results of two functions must not be mixed",
+                    "restore the model and the deformation, or begin another run",
+                )
+
+    def check_unchanged(self, done: Mapping[int, Result]) -> None:
+        """Raise if an image or label differs from the one of its stored result."""
+        for index, image, label in zip(self.indices, self.images, self.labels, strict=True):
+            result = done.get(index)
+            if result and (result.pixels != tensor_digest(image) or result.label != label):
+                raise InputError(
+                    f"image {index} ({result.source})",
+                    f"not the one certified, of size {size_of(image)} and label {label}",
+                    "must not change while a run goes on",
+                    "restore it, or begin another run",
+                )
+
+    def _batches(self, plan: SamplingPlan) -> Iterator[tuple[list[Tensor], list[int]]]:
+        """Yield the images, with their indices, that are sampled at once."""
+        if len({(image.shape, image.dtype) for image in self.images}) > 1:
+            for image, index in zip(self.images, self.indices, strict=True):
+                yield [image], [index]
+            return
+        size = self.together
+        if plan.stopping is not None:
+            # A single image left over would need a program of its own to be compiled.
+            size = min(size, 1 if self.classifier.sampler.compiled == "no" else 2)
+        copies = max(0, size - len(self.images))
+        yield (
+            [*self.images, *(self.images[-1:] * copies)],
+            [*self.indices, *(self.indices[-1:] * copies)],
+        )

@@ -1,4 +1,4 @@
-"""What a model answers to images: scores, or an error that says what went wrong."""
+"""Running a model: its logits, compilation, and errors that say what went wrong."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from deformrs.errors import DeformRSError, InputError, ModelError, NoMemoryError
 
 Compiled = Literal["no", "default", "max-autotune"]
-"""How a function is compiled."""
+"""How torch.compile is used."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,19 +44,19 @@ def usable_device(device: torch.device | str) -> torch.device:
 
 
 def check_compiled(compiled: object) -> None:
-    """One of the names that `Compiled` lists."""
+    """Raise unless `compiled` is one of the names of `Compiled`."""
     if compiled not in get_args(Compiled):
         names = ", ".join(get_args(Compiled))
         raise InputError("compiled", repr(compiled), f"must be one of {names}", "choose one")
 
 
 def compiled(function: Callable[P, R], how: Compiled) -> Callable[P, R]:
-    """The same function, to be compiled when it is first called; RuntimeError if it cannot be.
+    """Compile a function at its first call; RuntimeError if that fails.
 
-    torch.compile remembers by the code that a function has, and gives up in silence after eight
-    shapes and models: so each function gets a copy of its code. (Where a model breaks the graph,
-    the functions within share theirs with all models, and the limit holds for them.) On a GPU cuDNN
-    tries its convolutions on the first call and takes the fastest.
+    torch.compile caches by code object and silently gives up after eight shapes and models, so each
+    function gets a copy of its code. (Where a model breaks the graph, its inner functions share
+    their code with all models, and the limit holds for them.) On a GPU cuDNN benchmarks its
+    convolutions at the first call.
     """
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -74,9 +74,9 @@ def compiled(function: Callable[P, R], how: Compiled) -> Callable[P, R]:
 
 @contextmanager
 def fastest_convolutions() -> Iterator[None]:
-    """cuDNN measures instead of guessing, which pays where all batches are of one size.
+    """Let cuDNN benchmark its convolutions, which pays off where all batches have one size.
 
-    What was set before is set again.
+    The previous setting is restored.
     """
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
@@ -87,7 +87,7 @@ def fastest_convolutions() -> Iterator[None]:
 
 
 def scores_of(model: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    """What the model answers to images: [n, k], or an error that says what went wrong."""
+    """Return the model's logits for images, [n, k]; raise an error that names what went wrong."""
     try:
         scores: object = model(images)
     except (torch.OutOfMemoryError, MemoryError) as error:
@@ -95,13 +95,13 @@ def scores_of(model: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
     except (RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, DeformRSError):
             raise
-        if "allocate memory" in str(error):  # what a CPU runs out of has no exception of its own
+        if "allocate memory" in str(error):  # a CPU has no exception of its own for it
             raise no_memory(images) from error
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise ModelError(
-            "the model's answer",
+            "the model's output",
             f"an error ({reason})",
-            f"must be scores for {images.dtype} images of shape {tuple(images.shape)} "
+            f"must be logits for {images.dtype} images of shape {tuple(images.shape)} "
             f"on {images.device}",
             "give the image the precision, channels and size that the model wants",
         ) from error
@@ -114,13 +114,13 @@ def scores_of(model: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
     raise ModelError(
         "the model's output",
         got,
-        f"must be floating-point scores of shape ({len(images)}, number of classes)",
+        f"must be floating-point logits of shape ({len(images)}, number of classes)",
         "wrap the model so that it returns them",
     )
 
 
 def no_memory(images: Tensor) -> NoMemoryError:
-    """What to say where a batch of such images does not fit."""
+    """Return the error for a batch that does not fit into memory."""
     count, channels, height, width = images.shape
     return NoMemoryError(
         "the memory of the device",
@@ -133,7 +133,7 @@ def no_memory(images: Tensor) -> NoMemoryError:
 def check_evaluating(model: Callable[[Tensor], Tensor]) -> None:
     """Raise for a module in training mode, also behind a bound method.
 
-    What a function does inside cannot be seen: there the caller must see to it.
+    The inside of a plain function cannot be checked.
     """
     module = getattr(model, "__self__", model)
     if isinstance(module, nn.Module) and any(part.training for part in module.modules()):

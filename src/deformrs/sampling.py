@@ -1,9 +1,10 @@
-"""The one way from images to counts: draw, deform, ask the model, count. All on the device."""
+"""From images to class counts: draw noise, deform, classify, count. All on the device."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -22,24 +23,37 @@ from deformrs.errors import (
 from deformrs.execution import Compiled, check_compiled, compiled, no_memory, scores_of
 from deformrs.geometry import Padding, size_of, warp
 from deformrs.noise import NoiseLaw
-from deformrs.randomness import Draws, Span, in_batches
-
-Watch = Callable[[int], None]
-"""Called after every batch with the number of samples in it."""
+from deformrs.randomness import ROOM, Draws, Span, Stage, in_batches
 
 Execution = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-"""From raw draws, images and perhaps a shift to scores."""
+"""Maps raw draws, images and an optional shift to logits."""
 
 Part = TypeVar("Part")
-Done = TypeVar("Done")
+Output = TypeVar("Output")
+
+
+def _ignore(count: int) -> None:
+    """Drop a progress report."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Callbacks that receive the progress of certification, each called with an integer."""
+
+    checked: Callable[[int], None] = _ignore
+    """The number of images checked so far, before anything is sampled."""
+    sampled: Callable[[int], None] = _ignore
+    """The number of samples in the batch that was just counted."""
+    decided: Callable[[int], None] = _ignore
+    """The number of further images whose queries are decided."""
 
 
 class Sampler:
-    """Counts what `model` answers to deformed images.
+    """Counts the classes that `model` predicts for deformed images.
 
-    How samples are cut into batches never changes which noise is drawn, nor does compilation.
-    Batches that do not fit the memory are halved, and a model that cannot be compiled is run as
-    it is; both say so by a `ScarcityWarning`.
+    Neither the batch size nor compilation changes which noise is drawn. Batches that do not fit
+    into memory are halved, and a model that cannot be compiled runs uncompiled; both raise a
+    `ScarcityWarning`.
     """
 
     def __init__(
@@ -51,15 +65,16 @@ class Sampler:
         *,
         padding: Padding,
         batch_size: int,
-        how: Compiled = "no",
+        compiled: Compiled = "no",
     ) -> None:
-        check_compiled(how)
+        check_compiled(compiled)
         self.model, self.deformation, self.noise = model, deformation, noise
         self.num_classes, self.padding = num_classes, padding
-        self.batch_size, self.compiled = batch_size, how
+        self.batch_size, self.compiled = batch_size, compiled
         self._fitting = batch_size
-        self._executed: dict[bool, Execution] = {}
-        """Compiled for a single image that all samples share, and for several."""
+        """The batch size that fits into memory."""
+        self._programs: dict[bool, Execution] = {}
+        """The compiled program for a single image that all samples share, and for several."""
         self._compiled_for: torch.Size | None = None
 
     @torch.inference_mode()
@@ -72,49 +87,84 @@ class Sampler:
         seed: int,
         draws: Draws | None = None,
         shift: Tensor | None = None,
-        watch: Watch | None = None,
+        progress: Progress | None = None,
     ) -> NDArray[np.int64]:
-        """How often each class is answered, for each row that the spans name: [rows, K].
+        """Return how often each class is predicted, for each row that the spans name: [rows, K].
 
-        images: [k, c, h, w]; shift: [1, d], added to all params; draws: those of the same seed,
-        if some were kept for this. The counts stay on the device until the end, and memory does not
-        grow with the number of samples.
+        images: [k, c, h, w]; shift: [1, d], added to all params; draws: cached noise of the same
+        seed. The counts stay on the device until the end, and memory does not grow with the number
+        of samples.
         """
         device = images.device
-        # One row more takes what fills up batches.
+        # The samples that fill up the last batch are counted in one more row.
         counts = torch.zeros((rows + 1) * self.num_classes, dtype=torch.int64, device=device)
         undefined = torch.zeros((), dtype=torch.bool, device=device)
-        for best, answers, own in self._answered(images, spans, rows, seed, draws, shift, watch):
+        for best, classes, row in self._predict(images, spans, rows, seed, draws, shift, progress):
             undefined |= ~best.isfinite().all()  # the largest of a row with NaN is NaN
-            counts.scatter_add_(0, own * self.num_classes + answers, torch.ones_like(answers))
-        # The one look at the results: asking after every batch would make the device wait.
+            counts.scatter_add_(0, row * self.num_classes + classes, torch.ones_like(classes))
+        # Checked once: a check after every batch would make the device wait.
         if undefined:
             raise ModelError(
-                "a score of the model",
+                "a logit of the model",
                 "NaN or infinite",
                 "must be a number",
                 "check the weights, the precision and the input range",
             )
-        found: NDArray[np.int64] = counts.view(rows + 1, self.num_classes)[:rows].cpu().numpy()
-        return found
+        table: NDArray[np.int64] = counts.view(rows + 1, self.num_classes)[:rows].cpu().numpy()
+        return table
+
+    def count_until(
+        self,
+        images: Tensor,
+        indices: Sequence[int],
+        candidates: NDArray[np.intp],
+        decided: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]],
+        looks: Sequence[int],
+        *,
+        seed: int,
+        progress: Progress | None = None,
+    ) -> NDArray[np.int64]:
+        """Return the class counts of each image, sampled until it is decided: [k, K].
+
+        After each number of samples in `looks`, `decided(hits, trials)` says which images need no
+        more; hits are counts of the image's candidate class.
+        """
+        counts = np.zeros((len(images), self.num_classes), dtype=np.int64)
+        active: NDArray[np.intp] = np.arange(len(images))
+        # Looks lie close together at first, and use the same block of noise again and again.
+        draws = self.draws(images, seed, room=ROOM)
+        start = 0
+        for stop in looks:
+            spans = [Span(indices[i], Stage.ESTIMATE, start, stop, i, i) for i in active.tolist()]
+            counts += self.count(
+                images, spans, len(images), seed=seed, draws=draws, progress=progress
+            )
+            hits = counts[active, candidates[active]]
+            left = active[~decided(hits, np.full(len(active), stop))]
+            if progress is not None:
+                progress.decided(len(active) - len(left))
+            active, start = left, stop
+            if not len(active):
+                break
+        return counts
 
     def draws(self, images: Tensor, seed: int, room: int = 0) -> Draws:
-        """The noise for such images, to be given to several counts."""
+        """Return the noise for these images, to be passed to several counts."""
         space = self.deformation.space(size_of(images))
         return Draws(self.noise, space, images.device, seed=seed, room=room)
 
     @torch.inference_mode()
-    def answers(self, images: Tensor, spans: Iterable[Span], *, seed: int) -> Tensor:
-        """What is answered to every sample of the spans, whose row is 0, in their order: [n]."""
-        found = self._answered(images, spans, 1, seed)
-        return torch.cat([answers[own == 0] for _, answers, own in found])
+    def predictions(self, images: Tensor, spans: Iterable[Span], *, seed: int) -> Tensor:
+        """Return the predicted class of every sample of the spans, all of row 0, in order: [n]."""
+        parts = self._predict(images, spans, 1, seed)
+        return torch.cat([classes[row == 0] for _, classes, row in parts])
 
     @torch.inference_mode()
     def warm_up(self, images: Tensor) -> None:
-        """Compile for such images, if that was asked for and is not done: [k, c, h, w].
+        """Compile for images of this shape, if requested and not done yet: [k, c, h, w].
 
-        Of several images each sample has a copy of its own: that is another program than the
-        one for a single image. Afterwards `compiled` says how it really runs.
+        A single image is shared by all samples, while several are copied for each: these are two
+        programs. Afterwards `compiled` says how the model really runs.
         """
         if self.compiled == "no":
             return
@@ -126,17 +176,17 @@ class Sampler:
                 f"must have the shape compiled for, {tuple(shape)}",
                 "resize and crop all images to one size, or do not compile",
             )
-        if single in self._executed:
+        if single in self._programs:
             return
         space = self.deformation.space(size_of(images))
         while True:
             size = self._fitting
             places = torch.zeros(size, dtype=torch.int64, device=images.device)
-            some = _of_each(images, places)
+            copies = _of_each(images, places)
             raw = self.noise.raw(size, space, torch.Generator(images.device))
             try:
-                execution = compiled(self._executing, self.compiled)
-                execution(raw, some, None)
+                program = compiled(self._logits_under, self.compiled)
+                program(raw, copies, None)
             except DeformRSError:
                 raise
             except (RuntimeError, OSError, TypeError, ValueError) as error:
@@ -145,17 +195,19 @@ class Sampler:
                         raise no_memory(images[:1]) from error
                 else:
                     # What fails uncompiled too is raised here, and is no fault of the compiler.
-                    scores_of(self.model, self._moved(raw[:1], some[:1], None))
-                    _say(f"the model cannot be compiled here ({_reason(error)}): it runs as it is")
-                    self.compiled, self._executed = "no", {}
+                    scores_of(self.model, self._deform(raw[:1], copies[:1], None))
+                    _warn(
+                        f"the model cannot be compiled here ({_reason(error)}): it runs uncompiled"
+                    )
+                    self.compiled, self._programs = "no", {}
                     return
             else:
-                self._executed[single] = execution
+                self._programs[single] = program
                 self._compiled_for = images.shape[1:]
                 return
             self._shrink(size, images)
 
-    def _answered(
+    def _predict(
         self,
         images: Tensor,
         spans: Iterable[Span],
@@ -163,42 +215,42 @@ class Sampler:
         seed: int,
         draws: Draws | None = None,
         shift: Tensor | None = None,
-        watch: Watch | None = None,
+        progress: Progress | None = None,
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """The largest score of every sample, the class that has it, and the row it belongs to."""
+        """Yield the largest logit of every sample, its class and its row, a batch at a time."""
         self.warm_up(images)
         draws = self.draws(images, seed) if draws is None else draws
 
-        def answered(batch: tuple[Span, ...]) -> tuple[Tensor, Tensor, Tensor]:
-            scores, own = self._scores(batch, draws, images, rows, shift)
-            best, answers = scores.max(dim=1)
-            return best, answers, own
+        def predicted(batch: tuple[Span, ...]) -> tuple[Tensor, Tensor, Tensor]:
+            logits, row = self._logits(batch, draws, images, rows, shift)
+            best, classes = logits.max(dim=1)
+            return best, classes, row
 
         for batch in in_batches(spans, self._fitting):
-            yield from self._fitted(batch, _samples_of, in_batches, answered, images)
-            if watch is not None:
-                watch(_samples_of(batch))
+            yield from self._in_memory(batch, _samples_of, in_batches, predicted, images)
+            if progress is not None:
+                progress.sampled(_samples_of(batch))
 
     @torch.inference_mode()
-    def plain(self, images: Tensor) -> list[int]:
-        """What the model answers to images as they are: [k, c, h, w]. No noise is drawn."""
+    def classify(self, images: Tensor) -> list[int]:
+        """Return the classes that the model predicts without noise. images: [k, c, h, w]"""
 
-        def answered(part: Tensor) -> list[int]:
-            answers: list[int] = scores_of(self.model, part).argmax(dim=1).tolist()
-            return answers
+        def predicted(part: Tensor) -> list[int]:
+            classes: list[int] = scores_of(self.model, part).argmax(dim=1).tolist()
+            return classes
 
-        found = self._fitted(images, len, Tensor.split, answered, images)
-        return [answer for part in found for answer in part]
+        parts = self._in_memory(images, len, Tensor.split, predicted, images)
+        return [label for part in parts for label in part]
 
-    def _fitted(
+    def _in_memory(
         self,
         whole: Part,
         length: Callable[[Part], int],
         cut: Callable[[Part, int], Iterable[Part]],
-        work: Callable[[Part], Done],
+        work: Callable[[Part], Output],
         images: Tensor,
-    ) -> Iterator[Done]:
-        """`work` of all parts of the whole, which are cut until they fit the memory."""
+    ) -> Iterator[Output]:
+        """Yield `work` of all parts of the whole, which is cut until its parts fit into memory."""
         waiting = [whole]
         while waiting:
             part = waiting.pop(0)
@@ -207,31 +259,31 @@ class Sampler:
                 waiting[:0] = cut(part, self._fitting)
                 continue
             try:
-                done = work(part)
+                output = work(part)
             except RuntimeError as error:
                 if not _is_scarcity(error):
                     raise
                 # Compiled, a part was filled up.
-                size = self._fitting if self._executed else size
+                size = self._fitting if self._programs else size
                 if size == 1:
                     raise no_memory(images[:1]) from error
                 waiting.insert(0, part)
             else:
-                yield done
+                yield output
                 continue
-            # Out of the handler, whose traceback holds on to what did not fit.
+            # Outside the handler, whose traceback keeps the tensors alive that did not fit.
             self._shrink(size, images)
 
     def _shrink(self, size: int, images: Tensor) -> None:
         self._fitting = size // 2
-        _say(
-            f"{size} images of {' x '.join(map(str, images.shape[1:]))} do not fit the memory "
-            f"of the device: it goes on with batches of {self._fitting}"
+        _warn(
+            f"{size} images of {' x '.join(map(str, images.shape[1:]))} do not fit into the memory "
+            f"of the device: continuing with batches of {self._fitting}"
         )
         if images.is_cuda:
             torch.cuda.empty_cache()
 
-    def _scores(
+    def _logits(
         self,
         batch: tuple[Span, ...],
         draws: Draws,
@@ -239,33 +291,33 @@ class Sampler:
         rows: int,
         shift: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """Scores of a batch, and the row that each belongs to."""
-        execution = self._executed.get(len(images) == 1)
+        """Return the logits of a batch, and the row of each sample."""
+        program = self._programs.get(len(images) == 1)
         raw = draws.of(batch)
         size = len(raw)
-        if execution is not None:  # compiled for one shape: filled up to it
+        if program is not None:  # compiled for one shape: fill up to it
             filling = raw[-1:].expand(self._fitting - size, -1)
             raw, size = torch.cat([raw, filling]), self._fitting
-        places, own = _where(batch, size, rows, images.device)
-        of_each = _of_each(images, places)
-        if execution is None:
-            scores = scores_of(self.model, self._moved(raw, of_each, shift))
+        places, row = _places(batch, size, rows, images.device)
+        copies = _of_each(images, places)
+        if program is None:
+            logits = scores_of(self.model, self._deform(raw, copies, shift))
         else:
-            scores = scores_of(lambda some: execution(raw, some, shift), of_each)
-        if scores.shape[1] != self.num_classes:
+            logits = scores_of(lambda inputs: program(raw, inputs, shift), copies)
+        if logits.shape[1] != self.num_classes:
             raise ModelError(
                 "the model's output",
-                f"of shape {tuple(scores.shape)}",
-                f"must be floating-point scores of shape {(size, self.num_classes)}",
+                f"of shape {tuple(logits.shape)}",
+                f"must be floating-point logits of shape {(size, self.num_classes)}",
                 "set num_classes to what the model returns, or wrap the model",
             )
-        return scores, own
+        return logits, row
 
-    def _executing(self, raw: Tensor, images: Tensor, shift: Tensor | None) -> Tensor:
-        return self.model(self._moved(raw, images, shift))
+    def _logits_under(self, raw: Tensor, images: Tensor, shift: Tensor | None) -> Tensor:
+        return self.model(self._deform(raw, images, shift))
 
-    def _moved(self, raw: Tensor, images: Tensor, shift: Tensor | None) -> Tensor:
-        """Images under draws, each under its own."""
+    def _deform(self, raw: Tensor, images: Tensor, shift: Tensor | None) -> Tensor:
+        """Return each image deformed by its own draw."""
         size = size_of(images)
         params = self.noise.params(raw, self.deformation.space(size))
         field = self.deformation.field(params if shift is None else params + shift, size)
@@ -273,23 +325,23 @@ class Sampler:
 
 
 def _of_each(images: Tensor, places: Tensor) -> Tensor:
-    """The image of every sample: [k, c, h, w] and [n] -> [n, c, h, w]. A single one is shared."""
-    if len(images) == 1:
+    """Return the image of every sample: [k, c, h, w] and [n] -> [n, c, h, w]."""
+    if len(images) == 1:  # shared, not copied
         return images.expand(len(places), *images.shape[1:])
     return images.index_select(0, places)
 
 
-def _where(
+def _places(
     batch: Sequence[Span], size: int, filling: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """The place of the image of every sample, and the row of its count; `filling` at the end."""
+    """Return the place of every sample's image and the row of its count, `filling` at the end."""
     lengths = [*map(len, batch), size - _samples_of(batch)]
     both = np.array([[*(s.image for s in batch), 0], [*(s.row for s in batch), filling]])
     places = torch.from_numpy(np.repeat(both, lengths, axis=1))
     if device.type == "cuda":  # from pinned memory the copy does not wait for the device
         places = places.pin_memory()
-    own = places.to(device, non_blocking=True)
-    return own[0], own[1]
+    places = places.to(device, non_blocking=True)
+    return places[0], places[1]
 
 
 def _samples_of(batch: Sequence[Span]) -> int:
@@ -297,16 +349,16 @@ def _samples_of(batch: Sequence[Span]) -> int:
 
 
 def _is_scarcity(error: Exception) -> bool:
-    """Is there too little memory? What a CPU runs out of has no exception of its own."""
+    """Return whether memory ran out. On a CPU there is no exception of its own for it."""
     known = isinstance(error, torch.OutOfMemoryError | NoMemoryError)
     return known or "allocate memory" in str(error)
 
 
 def _reason(error: Exception) -> str:
-    """The first line that says something; torch begins with which backend raised."""
+    """Return the first informative line; torch begins with the backend that raised."""
     lines = [line.strip() for line in str(error).splitlines()]
     return next((line for line in lines if line and not line.endswith("raised:")), repr(error))
 
 
-def _say(message: str) -> None:
+def _warn(message: str) -> None:
     warnings.warn(message, ScarcityWarning, stacklevel=3)

@@ -1,34 +1,39 @@
-"""The smoothed classifier: sample a model under random deformations, predict, certify."""
+"""The smoothed classifier: select, estimate, bound, certify."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from deformrs.certificate import Certificate
+from deformrs.certificate import Certificate, Counts
 from deformrs.checks import check_alpha, check_integer, check_seed
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError
-from deformrs.execution import Compiled, check_evaluating, usable_device
+from deformrs.execution import Compiled, usable_device, check_compiled, check_evaluating
 from deformrs.geometry import Padding, check_images, check_padding, size_of
 from deformrs.noise import NoiseLaw
-from deformrs.protocol import counts_of, method_for
+from deformrs.plan import SamplingPlan
 from deformrs.randomness import Span, Stage
-from deformrs.sampling import Sampler, Watch
+from deformrs.sampling import Progress, Sampler
 from deformrs.space import Space
 from deformrs.statistics import sign_test
 from deformrs.stopping import Rule, Stopping
 
 
+@dataclass(frozen=True, eq=False)
 class SmoothedClassifier:
-    """g(x) = the class that `model` answers most often when x is deformed at random.
+    """g(x) = the class that `model` predicts most often when x is deformed at random.
 
-    `model` maps N x C x H x W images in [0, 1] to N x K scores; normalisation is part of it.
-    `deformation` says how images move, `noise` how its parameters are drawn, `padding` what
-    lies outside the image. `batch_size` and `compiled` change speed and memory, not which noise
-    is drawn.
+    `model` maps images in [0, 1], [n, c, h, w], to logits, [n, num_classes]; normalization is part
+    of it. `deformation` says how images move, `noise` how its parameters are drawn, `padding` what
+    lies outside the image. `batch_size`, `compiled` and `device` change speed and memory, not which
+    noise is drawn.
 
     >>> import torch
     >>> from deformrs import Rotation, SmoothedClassifier, Uniform
@@ -42,68 +47,39 @@ class SmoothedClassifier:
     1
     """
 
-    def __init__(
-        self,
-        model: Callable[[Tensor], Tensor],
-        deformation: Deformation,
-        noise: NoiseLaw,
-        num_classes: int,
-        *,
-        padding: Padding = "zeros",
-        batch_size: int = 256,
-        compiled: Compiled = "no",
-        device: torch.device | str | None = None,
-    ) -> None:
-        if not callable(model) or isinstance(model, type):
+    # Frozen: the noise that is certified is the noise that is sampled.
+    model: Callable[[Tensor], Tensor] = field(repr=False)
+    deformation: Deformation
+    noise: NoiseLaw
+    num_classes: int
+    _: KW_ONLY
+    padding: Padding = "zeros"
+    batch_size: int = 256
+    compiled: Compiled = "no"
+    device: torch.device | str | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.model) or isinstance(self.model, type):
             raise InputError(
-                "model", repr(model), "must map images to scores", "pass a module or a function"
+                "model",
+                repr(self.model),
+                "must map images to logits",
+                "pass a module or a function",
             )
-        if not isinstance(deformation, Deformation):
-            raise InputError("deformation", deformation, "must be one", "e.g. Rotation()")
-        if not isinstance(noise, NoiseLaw):
-            raise InputError("noise", noise, "must be a noise law", "e.g. Uniform(0.5)")
-        deformation.check_registered()
-        noise.check_registered()
-        check_integer("num_classes", num_classes, least=2)
-        check_integer("batch_size", batch_size, least=1)
-        check_padding(padding)
-        self.sampler = Sampler(
-            model,
-            deformation,
-            noise,
-            num_classes,
-            padding=padding,
-            batch_size=batch_size,
-            how=compiled,
-        )
-        self._rules: dict[tuple[Stopping, Space, float, int, str], Rule] = {}
-        self.device = None if device is None else usable_device(device)
-
-    # What is certified is what is sampled: both are the sampler's, and cannot be set.
-
-    @property
-    def model(self) -> Callable[[Tensor], Tensor]:
-        return self.sampler.model
-
-    @property
-    def deformation(self) -> Deformation:
-        return self.sampler.deformation
-
-    @property
-    def noise(self) -> NoiseLaw:
-        return self.sampler.noise
-
-    @property
-    def num_classes(self) -> int:
-        return self.sampler.num_classes
-
-    @property
-    def padding(self) -> Padding:
-        return self.sampler.padding
-
-    @property
-    def batch_size(self) -> int:
-        return self.sampler.batch_size
+        if not isinstance(self.deformation, Deformation):
+            raise InputError(
+                "deformation", self.deformation, "must be a Deformation", "e.g. Rotation()"
+            )
+        if not isinstance(self.noise, NoiseLaw):
+            raise InputError("noise", self.noise, "must be a noise law", "e.g. Uniform(0.5)")
+        self.deformation.check_registered()
+        self.noise.check_registered()
+        check_integer("num_classes", self.num_classes, least=2)
+        check_integer("batch_size", self.batch_size, least=1)
+        check_padding(self.padding)
+        check_compiled(self.compiled)
+        if self.device is not None:
+            object.__setattr__(self, "device", usable_device(self.device))
 
     def certify(
         self,
@@ -116,68 +92,53 @@ class SmoothedClassifier:
         index: int = 0,
         method: str | None = None,
         stopping: Stopping | None = None,
-        watch: Watch | None = None,
+        progress: Progress | None = None,
     ) -> Certificate:
         """Certify the prediction for one image.
 
-        image: [c, h, w], floating point in [0, 1]. `n0` samples choose the class, `n` fresh ones
-        bound its probability; with `stopping`, as few of them as settle what it asks. `index` is
-        the image's number in its data set, so that different images get different noise.
-        `method` is a name from `deformrs.statistics`, to be chosen before the counts are seen;
-        None is Clopper-Pearson, and the any-time bound with `stopping`. `watch` is told how far it
-        is, a batch at a time.
+        image: [c, h, w], floating point in [0, 1]. `n0` samples select the class, `n` fresh ones
+        bound its probability; with `stopping`, as few of them as decide its queries. `index` is the
+        image's number in its dataset, so that different images get different noise. `method` names
+        a bound of `deformrs.statistics`, chosen before the counts are seen: by default
+        Clopper-Pearson, and with `stopping` the any-time bound.
 
         Guarantee: the certificate is false with probability at most alpha.
         """
-        return self.certify_all(
-            [image],
-            n,
-            n0,
-            alpha,
-            seed,
-            indices=[index],
-            method=method,
-            stopping=stopping,
-            watch=watch,
-        )[0]
+        plan = SamplingPlan(n, n0, alpha, seed, method, stopping)
+        return self.certify_batch([image], [index], plan, progress)[0]
 
-    def certify_all(
+    def certify_batch(
         self,
         images: Sequence[Tensor],
-        n: int = 100_000,
-        n0: int = 100,
-        alpha: float = 1e-3,
-        seed: int = 0,
-        *,
         indices: Sequence[int],
-        method: str | None = None,
-        stopping: Stopping | None = None,
-        watch: Watch | None = None,
-        settled: Watch | None = None,
+        plan: SamplingPlan,
+        progress: Progress | None = None,
     ) -> list[Certificate]:
-        """The same for several images of one size, whose samples share batches.
+        """Certify several images of one size, whose samples share batches.
 
-        A GPU is then busy where each image has few samples. `settled` is told how many more
-        images have all the samples they need.
+        Guarantee: each certificate is false with probability at most `plan.alpha`.
         """
-        check_alpha(alpha)
-        check_integer("n0", n0, least=1)
-        check_integer("n", n, least=1)
-        method = method_for(method, stopping, n)
-        batch, space = self._ready(images, seed, indices)
-        rule = None if stopping is None else self._rule(stopping, space, float(alpha), n, method)
-        found = counts_of(
-            self.sampler,
-            batch,
-            indices,
-            n,
-            n0,
-            seed=seed,
-            rule=rule,
-            watch=watch,
-            settled=settled,
-        )
-        return [self.noise.certify(counts, space, float(alpha), method) for counts in found]
+        batch, space = self._validated(images, indices, plan.seed)
+        # Select: n0 samples choose each image's candidate class.
+        selection = self._count(batch, indices, Stage.SELECT, plan.n0, plan.seed, None, progress)
+        # Estimate: n fresh samples, or as few as decide every query, count its hits.
+        if (rule := self._rule(plan, space)) is None:
+            estimation = self._count(
+                batch, indices, Stage.ESTIMATE, plan.n, plan.seed, None, progress
+            )
+        else:
+            estimation = self.sampler.count_until(
+                batch,
+                indices,
+                selection.argmax(axis=1),
+                rule.decided,
+                rule.looks,
+                seed=plan.seed,
+                progress=progress,
+            )
+        # Bound the candidate's probability, and certify the shifts that this allows.
+        counts = map(Counts, _rows(selection), _rows(estimation))
+        return [self.noise.certify(c, space, plan.alpha, plan.bound) for c in counts]
 
     def predict(
         self,
@@ -189,11 +150,11 @@ class SmoothedClassifier:
         index: int = 0,
         shift: Sequence[float] | None = None,
     ) -> int | None:
-        """The smoothed prediction, or None: it abstains.
+        """Return the smoothed prediction for an image, or None to abstain.
 
         With `shift`, the prediction for the image under that deformation.
 
-        Guarantee: the answer differs from the true most probable class with probability at most
+        Guarantee: the prediction differs from the true most probable class with probability at most
         alpha (a two-sided binomial test between the two classes seen most often).
         """
         check_alpha(alpha)
@@ -210,61 +171,88 @@ class SmoothedClassifier:
         seed: int = 0,
         index: int = 0,
         shift: Sequence[float] | None = None,
-        watch: Watch | None = None,
+        progress: Progress | None = None,
     ) -> tuple[int, ...]:
-        """How often the model answers each class over n deformations: K numbers."""
-        return self.count_all(
-            [image], n, stage, seed=seed, indices=[index], shift=shift, watch=watch
+        """Return how often each class is predicted over n random deformations of an image."""
+        return self.count_batch(
+            [image], [index], n, stage, seed=seed, shift=shift, progress=progress
         )[0]
 
-    def count_all(
+    def count_batch(
         self,
         images: Sequence[Tensor],
+        indices: Sequence[int],
         n: int,
         stage: Stage,
         *,
         seed: int = 0,
-        indices: Sequence[int],
         shift: Sequence[float] | None = None,
-        watch: Watch | None = None,
+        progress: Progress | None = None,
     ) -> list[tuple[int, ...]]:
-        """The same for each of several images of one size, whose samples share batches."""
+        """Return the class counts of several images of one size, whose samples share batches."""
         check_integer("n0" if stage == Stage.SELECT else "n", n, least=1)
-        batch, space = self._ready(images, seed, indices)
-        centre = None
-        if shift is not None:
-            row = space.reduced(space.as_shift(shift))
-            centre = torch.tensor(row, dtype=torch.float32, device=batch.device)
-        counts = self.sampler.count(
-            batch,
-            [Span(index, stage, 0, n, p, p) for p, index in enumerate(indices)],
-            len(images),
-            seed=seed,
-            shift=centre,
-            watch=watch,
-        )
-        return [tuple(row) for row in counts.tolist()]
+        batch, space = self._validated(images, indices, seed)
+        row = None if shift is None else space.reduced(space.as_shift(shift))
+        return _rows(self._count(batch, indices, stage, n, seed, row, progress))
+
+    def classify(self, images: Sequence[Tensor]) -> list[int]:
+        """Return the model's own predictions for images of one size. They carry no guarantee."""
+        check_evaluating(self.model)
+        return self.sampler.classify(self._stacked(images))
 
     def warm_up(self, image: Tensor, *, together: int = 1) -> None:
-        """Compile for images like that one, if it was asked for, rather than at the first use.
+        """Compile for images of this shape now, if requested, rather than at the first use.
 
-        `together` is how many share batches. `sampler.compiled` then says how it really runs.
+        `together` is the number of images that share batches. `sampler.compiled` then says how the
+        model really runs.
         """
         self.sampler.warm_up(self._stacked([image] * min(together, 2)))
 
-    def answer(self, image: Tensor) -> int:
-        """What the model itself answers to the image as it is. No guarantee comes with it."""
-        return self.answer_all([image])[0]
+    def device_for(self, image: Tensor) -> torch.device:
+        """Return where an image is sampled: the requested device, the network's, or its own."""
+        if self.device is not None:
+            return torch.device(self.device)
+        if isinstance(self.model, nn.Module):
+            for parameter in self.model.parameters():
+                return parameter.device
+        return image.device
 
-    def answer_all(self, images: Sequence[Tensor]) -> list[int]:
-        """The same for each of several images of one size."""
-        check_evaluating(self.model)
-        return self.sampler.plain(self._stacked(images))
+    @cached_property
+    def sampler(self) -> Sampler:
+        """The sampler of this classifier."""
+        return Sampler(
+            self.model,
+            self.deformation,
+            self.noise,
+            self.num_classes,
+            padding=self.padding,
+            batch_size=self.batch_size,
+            compiled=self.compiled,
+        )
 
-    def _ready(
-        self, images: Sequence[Tensor], seed: int, indices: Sequence[int]
+    def _count(
+        self,
+        batch: Tensor,
+        indices: Sequence[int],
+        stage: Stage,
+        n: int,
+        seed: int,
+        shift: NDArray[np.float64] | None,
+        progress: Progress | None,
+    ) -> NDArray[np.int64]:
+        """Return the class counts of each image over samples 0 to n - 1 of a stage: [k, K]."""
+        spans = [Span(index, stage, 0, n, i, i) for i, index in enumerate(indices)]
+        centre = None
+        if shift is not None:
+            centre = torch.tensor(shift, dtype=torch.float32, device=batch.device)
+        return self.sampler.count(
+            batch, spans, len(batch), seed=seed, shift=centre, progress=progress
+        )
+
+    def _validated(
+        self, images: Sequence[Tensor], indices: Sequence[int], seed: int
     ) -> tuple[Tensor, Space]:
-        """All that is looked at before anything is sampled: images, and their parameters."""
+        """Check everything that sampling needs; return the batch and its parameter space."""
         if not images or len(images) != len(indices):
             raise InputError(
                 "the number of indices",
@@ -282,7 +270,7 @@ class SmoothedClassifier:
         return batch, space
 
     def _stacked(self, images: Sequence[Tensor]) -> Tensor:
-        """Images of one size, where they are sampled: [k, c, h, w]."""
+        """Return images of one size as a batch on their device: [k, c, h, w]."""
         for image in images:
             check_images("image", image, rank=3)
             if image.shape != images[0].shape or image.dtype != images[0].dtype:
@@ -294,17 +282,17 @@ class SmoothedClassifier:
                 )
         return torch.stack([image.detach() for image in images]).to(self.device_for(images[0]))
 
-    def device_for(self, image: Tensor) -> torch.device:
-        """Where that image is sampled: the device asked for, the network's, or its own."""
-        if self.device is None and isinstance(self.model, nn.Module):
-            for parameter in self.model.parameters():
-                return parameter.device
-        return self.device or image.device
+    @cached_property
+    def _rules(self) -> dict[tuple[SamplingPlan, Space], Rule | None]:
+        return {}
 
-    def _rule(self, stopping: Stopping, space: Space, alpha: float, n: int, method: str) -> Rule:
-        """Made once for all images of a size: it may take a while for regions."""
-        key = (stopping, space, alpha, n, method)
+    def _rule(self, plan: SamplingPlan, space: Space) -> Rule | None:
+        """Return the stopping rule. Cached: enclosing a region is expensive."""
+        key = (plan, space)
         if key not in self._rules:
-            last_look = method != "anytime"
-            self._rules[key] = stopping.rule(self.noise, space, alpha, n, last_look=last_look)
+            self._rules[key] = plan.rule(self.noise, space)
         return self._rules[key]
+
+
+def _rows(counts: NDArray[np.int64]) -> list[tuple[int, ...]]:
+    return [tuple(row) for row in counts.tolist()]

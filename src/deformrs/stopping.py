@@ -1,7 +1,7 @@
-"""When to stop sampling an image: as soon as what is asked of it is settled. Needs no torch.
+"""Queries of a certificate, and stopping rules: sample until every query is decided.
 
 A rule decides how many samples are drawn and nothing else. The certificate is computed from their
-counts by a bound that holds whenever one stops (docs/theory.md, section 4).
+counts by a bound that is valid at any stopping time (docs/theory.md, section 4). Needs no torch.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from deformrs.statistics.sequential import half, hits_needed, last_lowers
 from deformrs.units import parse_quantity
 
 Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
+Integers = NDArray[np.int64]
 
-# A look costs a wait for the device, a late one samples. These are 57 looks up to 100,000; growing
-# by half each time is 23, and takes 7 % more samples for four radii (simulated, CIFAR-10).
+# A look makes the device wait, and a late one costs samples. These are 57 looks up to 100,000; 23
+# looks, each half as many again, take 7 % more samples for four radii (simulated, CIFAR-10).
 FIRST_LOOK, GROWTH = 16, 1.17
 
 GIVEN_UP = 0.05
-"""How unlikely it must be that a question would be answered yes, for an image to be given up.
+"""An image is given up once a query would be certified with at most this probability.
 
-It costs certificates that were hardly to be had, never false ones, and saves a tenth to a third of
-the samples (simulated, from CIFAR-10 and MNIST counts).
+This loses certificates that were unlikely anyway, never makes false ones, and saves a tenth to a
+third of the samples (simulated from CIFAR-10 and MNIST counts).
 """
 
 
 def looks(n: int) -> tuple[int, ...]:
-    """Numbers of samples after which to look, each some 17 % above the last, up to n.
+    """Return the sample sizes at which to look, each about 17 % above the last, up to n.
 
     >>> looks(30)
     (16, 19, 22, 26, 30)
@@ -59,11 +59,11 @@ def looks(n: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Stopping:
-    """What sampling is for, so that it can stop when that is done. At least one is given.
+    """The queries that sampling must decide before it stops. At least one is given.
 
-    Each of `radii` and `regions` is to be settled as certified or not; with a `tolerance`, until
-    more samples can raise the radius by less than that. A text is a quantity such as "10deg" or
-    "5px", a number is in the unit of the parameters.
+    Each of `radii` and `regions` is decided as certified or not; with a `tolerance`, sampling stops
+    where more samples can raise the radius by less. Text is a quantity such as "10deg" or "5px", a
+    number is in the unit of the parameters.
 
     >>> Stopping(radii=("10deg", "30deg")).to_config()
     {'radii': ['10deg', '30deg'], 'regions': [], 'tolerance': None}
@@ -76,18 +76,18 @@ class Stopping:
     def __post_init__(self) -> None:
         for name, example in (("radii", '("10deg",)'), ("regions", '("rotation<=10deg",)')):
             values = getattr(self, name)
-            # A text is a sequence too: of letters.
+            # A string is a sequence too: of letters.
             if not isinstance(values, tuple | list):
                 raise InputError(name, repr(values), "must be a tuple", f"e.g. {example}")
             object.__setattr__(self, name, tuple(values))
-        object.__setattr__(self, "radii", tuple(_plain("a radius", r) for r in self.radii))
+        object.__setattr__(self, "radii", tuple(_quantity("a radius", r) for r in self.radii))
         if self.tolerance is not None:
-            object.__setattr__(self, "tolerance", _plain("the tolerance", self.tolerance))
+            object.__setattr__(self, "tolerance", _quantity("the tolerance", self.tolerance))
         elif not (self.radii or self.regions):
             raise InputError(
-                "what sampling shall settle",
-                "nothing",
-                "must be at least one of radii, regions and tolerance",
+                "the stopping criterion",
+                "empty",
+                "must have at least one of radii, regions and tolerance",
                 'e.g. radii=("10deg",)',
             )
         for region in self.regions:
@@ -99,7 +99,7 @@ class Stopping:
                 )
 
     def to_config(self) -> Config:
-        """Plain values that say what is asked, for a run's configuration."""
+        """Return the criterion as plain values, for a run's configuration."""
         regions = {r if isinstance(r, str) else repr(r) for r in self.regions}
         return {
             "radii": list[ConfigValue](sorted(set(self.radii), key=str)),
@@ -108,33 +108,32 @@ class Stopping:
         }
 
     def check(self, space: Space) -> None:
-        """Raise if this cannot be asked of certificates over that space."""
+        """Raise if certificates over this space cannot answer a query."""
         for radius in self.radii:
-            _quantity("the radius", radius, space)
-        if self.tolerance is not None and _quantity("the tolerance", self.tolerance, space) == 0:
+            parse_radius(radius, space)
+        if self.tolerance is not None and parse_radius(self.tolerance, space, "the tolerance") == 0:
             # More samples can always gain a little.
             raise InputError("the tolerance", repr(self.tolerance), "must be positive", "e.g. 1deg")
         for region in self._regions:
-            # Enclosing it is where a region finds that it does not suit the space.
+            # A region notices that it does not suit the space when it is enclosed.
             next(iter(region.shifts(space)), None)
 
     def rule(
         self, law: NoiseLaw, space: Space, alpha: float, n: int, *, last_look: bool = True
     ) -> Rule:
-        """The rule for images of one size, of at most n samples each.
+        """Return the stopping rule for images of one size, with at most n samples each.
 
-        `last_look` says that the bound is sharp at n, as that of `capped_method(n)` is.
+        `last_look` says that the bound is sharp at n, like that of `capped_method(n)`.
         """
         law.check(space)
         check_alpha(alpha, below=0.5)
         check_integer("n", n, least=1)
         self.check(space)
-        asked = [_quantity("the radius", radius, space) for radius in self.radii]
-        tests = [_reaches(law, space, radius) for radius in asked]
+        tests = [_reaches(law, space, parse_radius(radius, space)) for radius in self.radii]
         tests += [_covers(law, space, region) for region in self._regions]
-        found = {threshold for test in tests if (threshold := _threshold(test)) is not None}
-        gain = None if self.tolerance is None else _quantity("the tolerance", self.tolerance, space)
-        return Rule(tuple(sorted(found)), gain, law, space, float(alpha), int(n), last_look)
+        thresholds = {t for test in tests if (t := _threshold(test)) is not None}
+        gain = None if self.tolerance is None else parse_radius(self.tolerance, space)
+        return Rule(tuple(sorted(thresholds)), gain, law, space, float(alpha), int(n), last_look)
 
     @cached_property
     def _regions(self) -> tuple[Region | Patch, ...]:
@@ -143,10 +142,10 @@ class Stopping:
 
 @dataclass(frozen=True)
 class Rule:
-    """Who needs no more samples. Made by `Stopping.rule`.
+    """Decides which images need no more samples. Made by `Stopping.rule`.
 
-    `thresholds` are the probabilities from which on each question is answered yes; one that
-    cannot be answered yes at all is settled and not among them.
+    `thresholds` are the lower bounds on p_A from which on each query is certified; a query that no
+    bound can certify is decided from the start and has none.
     """
 
     thresholds: tuple[float, ...]
@@ -157,14 +156,19 @@ class Rule:
     n: int
     last_look: bool = True
 
-    def settled(self, hits: Whole, trials: Whole) -> NDArray[np.bool_]:
-        """Where every question is settled, and the tolerance met. hits, trials: [k] -> [k]
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """The sample sizes at which to ask the rule."""
+        return looks(self.n)
 
-        A question is settled where the any-time bound certifies it, and where it is given up: the
-        opposite bound excludes it (wrongly with probability at most GIVEN_UP, in all looks
-        together), or the samples left will hardly certify it. From n on, everything is.
+    def decided(self, hits: Integers, trials: Integers) -> NDArray[np.bool_]:
+        """Return where every query is decided and the tolerance met. hits, trials: [k] -> [k]
 
-        Guarantee: what is settled as certified is certified by `law.certify` on these counts.
+        A query is decided where the any-time bound certifies it, and where it is given up: the
+        opposite bound excludes it (wrongly with probability at most GIVEN_UP over all looks), or
+        the remaining samples are unlikely to certify it. At n, everything is decided.
+
+        Guarantee: what is decided as certified is certified by `law.certify` on these counts.
         """
         hits, trials = np.asarray(hits), np.asarray(trials)
         sequential.check_tallies(hits, trials)
@@ -172,30 +176,30 @@ class Rule:
             raise InputError(
                 "the number of trials", trials.max(), f"must not exceed n = {self.n}", "stop there"
             )
-        # Many images share their counts, the more so the fewer samples they have.
+        # Many images share their counts, most of all after few samples.
         (hits, trials), back = np.unique(np.stack([hits, trials]), axis=1, return_inverse=True)
         done = np.ones(len(hits), dtype=bool)
         for p in self.thresholds:
-            done[done] = self._answered(hits[done], trials[done], p)
+            done[done] = self._decided(hits[done], trials[done], p)
         if self.tolerance is not None:
             done[done] = self._gains(hits[done], trials[done]) < self.tolerance
-        settled: NDArray[np.bool_] = (done | (trials == self.n))[back.reshape(-1)]
-        return settled
+        decided: NDArray[np.bool_] = (done | (trials == self.n))[back.reshape(-1)]
+        return decided
 
-    def _answered(self, hits: Whole, trials: Whole, p: float) -> NDArray[np.bool_]:
-        """Is it known whether the probability is at least p, or too late to show it?"""
+    def _decided(self, hits: Integers, trials: Integers, p: float) -> NDArray[np.bool_]:
+        """Return where p_A >= p is certified, excluded, or too unlikely to be certified by n."""
         certified = sequential.reaches(hits, trials, self._level, p)
         excluded = sequential.reaches(trials - hits, trials, GIVEN_UP, complement_up(p))
-        answered = certified | excluded
-        left = ~answered
-        answered[left] = ~self._hopeful(hits[left], trials[left], p)
-        return answered
+        decided = certified | excluded
+        left = ~decided
+        decided[left] = ~self._hopeful(hits[left], trials[left], p)
+        return decided
 
-    def _hopeful(self, hits: Whole, trials: Whole, p: float) -> NDArray[np.bool_]:
-        """May the samples left show that the probability is at least p?"""
+    def _hopeful(self, hits: Integers, trials: Integers, p: float) -> NDArray[np.bool_]:
+        """Return where the remaining samples may still certify p_A >= p."""
         if not self.last_look:
             return sequential.may_reach(hits, trials, self._level, p, self.n)
-        # As many hits as the counts and good luck allow. The last look is the sharpest.
+        # The most hits that the counts make plausible. The last look is the sharpest.
         upper = sequential.anytime_uppers(hits, trials, GIVEN_UP)
         to_come = self.n - trials
         lucky = to_come * upper - ndtri(GIVEN_UP) * np.sqrt(to_come * upper * (1 - upper))
@@ -204,11 +208,11 @@ class Rule:
 
     @property
     def _level(self) -> float:
-        """What the any-time bound may err."""
+        """The level of the any-time bound."""
         return half(self.alpha) if self.last_look else self.alpha
 
-    def _gains(self, hits: Whole, trials: Whole) -> Floats:
-        """By how much more samples can raise the radius, at most."""
+    def _gains(self, hits: Integers, trials: Integers) -> Floats:
+        """Return an upper bound on what more samples can add to the radius."""
         lowers = sequential.anytime_lowers(hits, trials, self._level)
         uppers = sequential.anytime_uppers(hits, trials, self.alpha)
         final = np.full_like(trials, self.n)
@@ -220,7 +224,7 @@ class Rule:
         return self._radii(np.minimum(uppers, array_up(bests))) - self._radii(lowers)
 
     def _radii(self, lowers: Floats) -> Floats:
-        """The radius that each bound certifies; 0 where it abstains."""
+        """Return the radius that each lower bound certifies; 0 where it abstains."""
         bounds = [Bound(p, complement_up(p)) for p in lowers.tolist()]
         radii = (self.law.radii(b, self.space)[0] if b.decides else 0.0 for b in bounds)
         return np.fromiter(radii, dtype=np.float64, count=len(bounds))
@@ -235,7 +239,7 @@ def _covers(law: NoiseLaw, space: Space, region: Region | Patch) -> Callable[[Bo
 
 
 def _threshold(holds: Callable[[Bound], bool]) -> float | None:
-    """The least probability from which on a bound is enough, rounded up; None if none is."""
+    """Return the least lower bound that is enough, rounded up; None if no bound is."""
 
     def enough(p: float) -> bool:
         bound = Bound(p, complement_up(p))
@@ -243,12 +247,13 @@ def _threshold(holds: Callable[[Bound], bool]) -> float | None:
 
     if not enough(1.0):
         return None
-    # Above, so that rounding inside `holds` cannot turn a yes into a no further on.
+    # Rounded up, so that rounding inside `holds` cannot turn a yes into a no further on.
     p = round_up(last_safe(enough, safe=1.0, unsafe=0.5))
     return p if p < 1 else None
 
 
-def _plain(name: str, value: object) -> float | str:
+def _quantity(name: str, value: object) -> float | str:
+    """Return a quantity as it was given: text with a unit, or a number of at least 0."""
     if isinstance(value, str):
         return value
     if not is_real(value) or value < 0:  # type: ignore[operator]
@@ -256,72 +261,65 @@ def _plain(name: str, value: object) -> float | str:
     return float(value)  # type: ignore[arg-type]
 
 
-def _quantity(name: str, value: float | str, space: Space) -> float:
-    """In the unit of the parameters, on images of that size."""
+def parse_radius(value: float | str, space: Space, name: str = "the radius") -> float:
+    """Return a radius in the unit of the parameters, at most half a period.
+
+    >>> from deformrs import Translation
+    >>> parse_radius("7px", Translation().space((28, 28)))
+    0.5
+    """
     if len(space.blocks) != 1:
         raise UnsupportedError(
             name,
-            f"{value!r}, asked of {', '.join(block.family for block in space.blocks)} together",
+            f"{value!r}, for {', '.join(block.family for block in space.blocks)} together",
             "is one number only for one family",
             "ask for a region, e.g. 'rotation<=10deg, scale=0.8..1.2'",
         )
     block = space.blocks[0]
-    if not isinstance(value, str):
-        return block.reach(value)
-    quantity = parse_quantity(value, block.unit, space.size)
-    if not (is_real(quantity) and quantity >= 0):
+    radius = parse_quantity(value, block.unit, space.size) if isinstance(value, str) else value
+    if not (is_real(radius) and radius >= 0):
         raise InputError(name, repr(value), "must be finite and not negative", "e.g. 10deg")
-    return block.reach(quantity)
+    return block.reach(radius)
 
 
 @dataclass(frozen=True)
 class RadiusQuery:
-    """Does it hold up to this radius? `text` is a quantity such as 10deg, 5px or 20%."""
+    """Is the prediction correct and certified up to a radius, such as 10deg, 5px or 20%?"""
 
     text: str
 
     @property
     def words(self) -> str:
+        """The query as a phrase: `up to 10deg`."""
         return f"up to {self.text}"
 
     def check(self, space: Space) -> None:
-        """Raise if it cannot be asked of certificates over that space."""
-        if len(space.blocks) != 1:
-            families = ", ".join(block.family for block in space.blocks)
-            raise UnsupportedError(
-                "the radius",
-                f"{self.text!r}, asked of {families} together",
-                "is one number only for one family",
-                "ask for a region, e.g. 'rotation<=10deg, scale=0.8..1.2'",
-            )
-        if parse_quantity(self.text, space.blocks[0].unit, space.size) < 0:
-            raise InputError("the radius", repr(self.text), "must not be negative", "e.g. 10deg")
+        """Raise if certificates over this space cannot answer the query."""
+        parse_radius(self.text, space)
 
     def holds(self, result: Result) -> bool:
-        """Right, and certified that far?"""
-        space = result.certificate.space
-        block = space.blocks[0]
-        return result.holds(block.reach(parse_quantity(self.text, block.unit, space.size)))
+        """Return whether a result is correct and certified up to the radius."""
+        return result.holds(parse_radius(self.text, result.certificate.space))
 
 
 @dataclass(frozen=True)
 class RegionQuery:
-    """Does it hold for every transformation of a region?"""
+    """Is the prediction correct and certified for every transformation of a region?"""
 
     text: str
     region: Region
 
     @property
     def words(self) -> str:
+        """The query as a phrase: `for rotation<=10deg`."""
         return f"for {self.text}"
 
     def check(self, space: Space) -> None:
-        """Raise if it cannot be asked of certificates over that space."""
-        for _ in self.region.shifts(space):
-            return
+        """Raise if certificates over this space cannot answer the query."""
+        next(iter(self.region.shifts(space)), None)
 
     def holds(self, result: Result) -> bool:
-        """Right, and certified for all of it?"""
+        """Return whether a result is correct and certified for the whole region."""
         return result.correct and result.certificate.covers_region(self.region)
 
 
@@ -329,7 +327,7 @@ Query = RadiusQuery | RegionQuery
 
 
 def parse_queries(radii: Sequence[str], regions: Sequence[str]) -> list[Query]:
-    """The questions that people typed."""
+    """Return the queries of a command line."""
     return [
         *(RadiusQuery(text) for text in radii),
         *(RegionQuery(text, Region.parse(text)) for text in regions),

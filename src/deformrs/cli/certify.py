@@ -28,13 +28,14 @@ from deformrs.cli.options import (
     typed,
 )
 from deformrs.cli.progress import Rates, step
-from deformrs.dataset import certify_dataset, chosen, together_for
+from deformrs.dataset import certify_dataset, select_indices
 from deformrs.errors import InputError
 from deformrs.report.people import noise_words, reach, shown_down
 from deformrs.report.summary import count_certified
 from deformrs.rounding import percent_down, percent_up
 from deformrs.runs import Result
 from deformrs.statistics import check_method
+from deformrs.sampling import Progress
 from deformrs.stopping import Query, RadiusQuery, RegionQuery, Stopping
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def certify_job(
     space = job.classifier.deformation.space(job.size)
     for question in questions:
         question.check(space)
-    indices = chosen(len(job.images), sampling.skip, sampling.max)
+    indices = select_indices(len(job.images), sampling.skip, sampling.max)
     results: list[Result] = []
     stopping = sampling.stopping(questions)
     _warm_up(job, sampling.n, stopping, console)
@@ -135,9 +136,7 @@ def certify_job(
             out=out,
             about=job.about,
             same_size=job.noise_in_pixels,
-            looked=looked,
-            watch=watch,
-            settled=enough,
+            progress=Progress(checked=looked, sampled=watch, decided=enough),
         ):
             results.append(result)
             # Several may have been sampled together.
@@ -306,7 +305,8 @@ def certify(
     from deformrs.cli.trained import certification
     from deformrs.report.export import export_tsv
     from deformrs.runs import read_times, write_atomically
-    from deformrs.stopping import parse_queries
+    from deformrs.sampling import Progress
+from deformrs.stopping import parse_queries
 
     console = Console(highlight=False)
     check_writable("--export", export)

@@ -38,7 +38,7 @@ from deformrs.cli.options import (
 )
 from deformrs.cli.progress import step
 from deformrs.data import ImageSet, load_image
-from deformrs.dataset import digest_of
+from deformrs.dataset import tensor_digest
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError
 from deformrs.geometry import check_images, size_of
@@ -387,7 +387,7 @@ def _subject(images: ImageSet, index: int, result: Result | None) -> Subject:
             "the image", index, f"must lie in [0, {len(images) - 1}]", "choose another"
         )
     image = torch.from_numpy(images[index][0])
-    if result is not None and result.pixels != digest_of(image):
+    if result is not None and result.pixels != tensor_digest(image):
         raise InputError(
             f"image {index}", "not the one certified", "must be unchanged", "restore the data"
         )

@@ -20,7 +20,7 @@ from deformrs.cli.arguments import (
 )
 from deformrs.config import Config, ConfigValue
 from deformrs.data import ImageSet
-from deformrs.dataset import device_name, network_identity
+from deformrs.dataset import device_name, network_config
 from deformrs.errors import InputError, ModelError
 from deformrs.execution import scores_of
 from deformrs.geometry import size_of
@@ -137,7 +137,7 @@ def automatic_batch_size(loaded: LoadedModel, image: Tensor, device: torch.devic
 def check_same_model(config: Config, loaded: LoadedModel, smoothing: SmoothingOptions) -> None:
     """Raise if model, preparation or plug-in are no longer those that a run was made with."""
     here: Config = {
-        "model": _without_source(loaded.about) | network_identity(loaded.module),
+        "model": _without_source(loaded.about) | network_config(loaded.module),
         "data": {"preparation": loaded.preparation.to_config()},
         "plugins": plugin_digests(smoothing) or None,
     }

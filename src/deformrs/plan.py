@@ -1,0 +1,83 @@
+"""The sampling plan: how many samples an image gets, and how sure its certificate is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from deformrs.checks import check_alpha, check_integer, check_seed
+from deformrs.config import Config
+from deformrs.errors import InputError
+from deformrs.noise import NoiseLaw
+from deformrs.space import Space
+from deformrs.statistics import capped_method, check_method, is_anytime
+from deformrs.stopping import GIVEN_UP, Rule, Stopping
+
+
+@dataclass(frozen=True)
+class SamplingPlan:
+    """The settings of one certification: sample sizes, confidence, seed, bound and stopping.
+
+    `n0` samples select the class and `n` fresh ones bound its probability; with `stopping`, no more
+    of the `n` than decide its queries. `method` names a bound of `deformrs.statistics`, and must be
+    chosen before the counts are seen. By default it is Clopper-Pearson, and with `stopping` the
+    any-time bound for at most `n` samples.
+
+    >>> SamplingPlan(n=1000, stopping=Stopping(radii=("10deg",))).bound
+    'anytime:1000'
+    """
+
+    n: int = 100_000
+    n0: int = 100
+    alpha: float = 1e-3
+    seed: int = 0
+    method: str | None = None
+    stopping: Stopping | None = None
+    bound: str = field(init=False)
+    """The bound in use: `method`, or the default."""
+
+    def __post_init__(self) -> None:
+        check_integer("n", self.n, least=1)
+        check_integer("n0", self.n0, least=1)
+        check_alpha(self.alpha)
+        check_seed("seed", self.seed)
+        object.__setattr__(self, "alpha", float(self.alpha))
+        object.__setattr__(self, "bound", self._choose_bound())
+        if is_anytime(self.bound):
+            check_alpha(self.alpha, below=0.5)
+
+    def _choose_bound(self) -> str:
+        capped = capped_method(self.n)
+        check_method(capped)
+        if self.method is not None:
+            check_method(self.method)
+        if self.stopping is None:
+            return self.method or "clopper_pearson"
+        if not isinstance(self.stopping, Stopping):
+            raise InputError(
+                "stopping",
+                repr(self.stopping),
+                "must be a Stopping",
+                "e.g. Stopping(radii=('10deg',))",
+            )
+        if self.method not in (None, "anytime", capped):
+            raise InputError(
+                "the method",
+                repr(self.method),
+                f"must be {capped!r} or 'anytime' where sampling stops early",
+                "leave it out; any other bound would err more often than alpha",
+            )
+        return self.method or capped
+
+    def rule(self, law: NoiseLaw, space: Space) -> Rule | None:
+        """Return the rule that stops the sampling of an image; None to draw all `n` samples."""
+        if self.stopping is None:
+            return None
+        last_look = self.bound != "anytime"
+        return self.stopping.rule(law, space, self.alpha, self.n, last_look=last_look)
+
+    def to_config(self) -> Config:
+        """Return what a run's configuration records of the plan."""
+        config: Config = {"n": self.n, "n0": self.n0, "seed": self.seed}
+        if self.stopping is not None:
+            config["stopping"] = self.stopping.to_config() | {"given_up": GIVEN_UP}
+        return config
