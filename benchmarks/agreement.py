@@ -32,7 +32,7 @@ def compare(subject: Subject, images: int, n: int) -> Iterator[Config]:
     chosen = [subject.image(index) for index in range(0, len(subject.images), stride)[:images]]
     batch = torch.stack(chosen).to(subject.device)
     spans = [Span(index, Stage.PREDICT, 0, n, image=index) for index in range(len(batch))]
-    expected = usual.answers(batch, spans, seed=SEED)
+    expected = usual.predictions(batch, spans, seed=SEED)
 
     def entry(path: str, sampler: Sampler, predictions: Tensor) -> Config:
         differing = int((predictions != expected).sum())
@@ -55,19 +55,19 @@ def compare(subject: Subject, images: int, n: int) -> Iterator[Config]:
             classifier.num_classes,
             padding=classifier.padding,
             batch_size=batch_size,
-            how=mode,
+            compiled=mode,
         )
 
-    yield entry("the same again", usual, usual.answers(batch, spans, seed=SEED))
+    yield entry("the same again", usual, usual.predictions(batch, spans, seed=SEED))
     length = max(1, n // 8)
     turns = [span.part(k, min(k + length, n)) for k in range(0, n, length) for span in spans]
-    predictions = usual.answers(batch, turns, seed=SEED)
+    predictions = usual.predictions(batch, turns, seed=SEED)
     yield entry("pictures in turns", usual, _in_order(predictions, turns))
     quarter = other(max(1, usual.batch_size // 4), usual.compiled)
-    yield entry("a quarter of the batch", quarter, quarter.answers(batch, spans, seed=SEED))
+    yield entry("a quarter of the batch", quarter, quarter.predictions(batch, spans, seed=SEED))
     if usual.compiled != "no":
         plain = other(usual.batch_size, "no")
-        yield entry("not compiled", plain, plain.answers(batch, spans, seed=SEED))
+        yield entry("not compiled", plain, plain.predictions(batch, spans, seed=SEED))
 
 
 def _in_order(predictions: Tensor, spans: list[Span]) -> Tensor:

@@ -14,10 +14,16 @@ from smoothed import Model
 IMAGES = torch.rand(3, 1, 12, 12, generator=torch.Generator().manual_seed(4))
 
 
-def sampler(model: Model | None = None, batch_size: int = 64, how: Compiled = "no") -> Sampler:
+def sampler(model: Model | None = None, batch_size: int = 64, compiled: Compiled = "no") -> Sampler:
     model = SmallCNN(num_classes=5, width=4, seed=3).eval() if model is None else model
     return Sampler(
-        model, Rotation(), Uniform(2.0), 5, padding="zeros", batch_size=batch_size, how=how
+        model,
+        Rotation(),
+        Uniform(2.0),
+        5,
+        padding="zeros",
+        batch_size=batch_size,
+        compiled=compiled,
     )
 
 

@@ -74,4 +74,4 @@ def rule_of(case: str, alpha: float, n: int, *, last_look: bool = True) -> Rule:
 
 
 def settled(rule: Rule, hits: int, trials: int) -> bool:
-    return bool(rule.settled(np.array([hits]), np.array([trials]))[0])
+    return bool(rule.decided(np.array([hits]), np.array([trials]))[0])

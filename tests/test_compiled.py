@@ -22,8 +22,9 @@ from deformrs import (
 from deformrs.errors import InputError, ModelError, ScarcityWarning
 from deformrs.execution import compiled
 from deformrs.models import SmallCNN
+from deformrs.plan import SamplingPlan
 from deformrs.randomness import Span, Stage
-from deformrs.sampling import Sampler
+from deformrs.sampling import Progress, Sampler
 from every_family import EXAMPLES
 from sampled import IMAGES, Greedy, sampler
 from smoothed import IMAGE, Model
@@ -40,9 +41,9 @@ class TestCompiled:
     def test_the_same_counts_for_every_batch_size_and_path(self) -> None:
         spans = [Span(k, Stage.ESTIMATE, 10 * k, 200 + k, k, k) for k in range(3)]
         expected = sampler().count(IMAGES, spans, 3, seed=0)
-        g = sampler(batch_size=50, how="default")
+        g = sampler(batch_size=50, compiled="default")
         told: list[int] = []
-        found = g.count(IMAGES, spans, 3, seed=0, watch=told.append)
+        found = g.count(IMAGES, spans, 3, seed=0, progress=Progress(sampled=told.append))
         assert g.compiled == "default"
         assert np.array_equal(found, expected)
         assert sum(told) == expected.sum()
@@ -76,10 +77,10 @@ class TestCompiled:
             batch_size=4,
         )
         torch.compiler.reset()
-        whole = torch.compile(g._executing, fullgraph=True, dynamic=False, backend="eager")
+        whole = torch.compile(g._logits_under, fullgraph=True, dynamic=False, backend="eager")
         raw = noise.raw(4, space, torch.Generator())
         images = torch.rand(4, 1, 8, 12, generator=torch.Generator())
-        assert torch.equal(whole(raw, images, None), g._executing(raw, images, None))
+        assert torch.equal(whole(raw, images, None), g._logits_under(raw, images, None))
 
     def test_one_image_and_several_are_compiled_once_each(self, quickly: None) -> None:
         model = SmallCNN(num_classes=5, width=4, seed=3).eval()
@@ -90,7 +91,7 @@ class TestCompiled:
             g.warm_up(IMAGE, together=together)
         with torch.compiler.set_stance("fail_on_recompile"):
             alone = [g.certify(image, n=50, n0=5, index=k) for k, image in enumerate(IMAGES)]
-            shared = g.certify_all(list(IMAGES), 50, 5, indices=range(3))
+            shared = g.certify_batch(list(IMAGES), range(3), SamplingPlan(50, 5))
         assert [c.counts for c in alone] == [c.counts for c in shared]
 
     def test_without_a_compiler_it_runs_as_it_is_and_says_so(
@@ -100,7 +101,7 @@ class TestCompiled:
             raise RuntimeError("no compiler found\nand so on")
 
         monkeypatch.setattr(torch, "compile", broken)
-        g = sampler(how="max-autotune")
+        g = sampler(compiled="max-autotune")
         with pytest.warns(ScarcityWarning, match="compiled here .no compiler found.: it runs as"):
             g.warm_up(IMAGES)
         assert g.compiled == "no"
@@ -111,10 +112,10 @@ class TestCompiled:
 
     def test_what_fails_uncompiled_too_is_told_as_such(self, quickly: None) -> None:
         """And does not turn compilation off: the next image may be right."""
-        g = sampler(how="default")
+        g = sampler(compiled="default")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            with pytest.raises(ModelError, match="the model's answer is an error"):
+            with pytest.raises(ModelError, match="the model's output is an error"):
                 g.warm_up(IMAGES.expand(-1, 2, -1, -1))
             g.warm_up(IMAGES)
         assert g.compiled == "default"
@@ -123,11 +124,11 @@ class TestCompiled:
             raise TypeError("needs two arguments")
 
         with pytest.raises(ModelError, match="needs two arguments"):
-            sampler(picky, how="default").warm_up(IMAGES)
+            sampler(picky, compiled="default").warm_up(IMAGES)
 
     def test_too_little_memory_for_compiling_halves_the_batch(self, quickly: None) -> None:
-        g = sampler(Greedy(30, RuntimeError).eval(), batch_size=40, how="default")
-        with pytest.warns(ScarcityWarning, match="goes on with batches of 20"):
+        g = sampler(Greedy(30, RuntimeError).eval(), batch_size=40, compiled="default")
+        with pytest.warns(ScarcityWarning, match="continuing with batches of 20"):
             g.warm_up(IMAGES)
         assert g.compiled == "default"
 
@@ -157,15 +158,15 @@ class TestCompiled:
 
     def test_an_unknown_name_is_told(self) -> None:
         with pytest.raises(InputError, match="compiled is 'fast'; it must be one of no, default"):
-            sampler(how="fast")  # type: ignore[arg-type]
+            sampler(compiled="fast")  # type: ignore[arg-type]
 
     def test_scores_are_checked(self, quickly: None) -> None:
         def wrong(images: Tensor) -> Tensor:
             return images.flatten(1)[:, :4]
 
         for how in ("no", "default"):
-            g = sampler(wrong, how=how)
-            with pytest.raises(ModelError, match="must be floating-point scores of shape"):
+            g = sampler(wrong, compiled=how)
+            with pytest.raises(ModelError, match="must be floating-point logits of shape"):
                 g.count(IMAGES, [Span(0, Stage.SELECT, 0, 9)], 1, seed=0)
 
     def test_what_fills_up_a_batch_is_a_draw_of_the_batch(self, quickly: None) -> None:
@@ -201,10 +202,10 @@ class TestCompiled:
         assert counts[0] != counts[1]
 
     def test_memory_that_runs_short_later_halves_the_compiled_batch(self, quickly: None) -> None:
-        g = sampler(batch_size=64, how="default")
+        g = sampler(batch_size=64, compiled="default")
         spans = [Span(0, Stage.ESTIMATE, 0, 67)]
         expected = g.count(IMAGES, spans, 1, seed=0)
-        inner = g._executed[False]
+        inner = g._programs[False]
         calls = []
 
         def scarce(raw: Tensor, images: Tensor, shift: Tensor | None) -> Tensor:
@@ -213,8 +214,8 @@ class TestCompiled:
                 raise torch.OutOfMemoryError
             return inner(raw, images, shift)
 
-        g._executed[False] = scarce
-        with pytest.warns(ScarcityWarning, match="goes on with batches of 32"):
+        g._programs[False] = scarce
+        with pytest.warns(ScarcityWarning, match="continuing with batches of 32"):
             found = g.count(IMAGES, spans, 1, seed=0)
         assert np.array_equal(found, expected)
         assert calls == [64, 64, 32]

@@ -195,7 +195,7 @@ def test_a_batch_that_does_not_fit_is_halved() -> None:
         assert g.certify(image, n=300, n0=50).counts.estimation == (300, 0)
     said = [str(w.message) for w in caught if issubclass(w.category, ScarcityWarning)]
     assert said
-    assert "do not fit the memory of the device: it goes on with batches of" in said[-1]
+    assert "do not fit into the memory of the device: it continuing with batches of" in said[-1]
 
 
 @pytest.mark.filterwarnings("ignore")  # of torch.compile, which differ from version to version

@@ -30,6 +30,7 @@ from deformrs.models import SmallCNN
 from deformrs.noise import NoiseLaw
 from deformrs.randomness import BLOCK, Draws, Span, Stage, in_batches
 from deformrs.runs import Result
+from deformrs.sampling import Progress
 from deformrs.space import Space
 from deformrs.stopping import Stopping
 from sampled import IMAGES, Greedy, sampler
@@ -169,7 +170,9 @@ class TestMemory:
         told: list[int] = []
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            assert np.array_equal(g.count(IMAGES, spans, 3, seed=0, watch=told.append), expected)
+            assert np.array_equal(
+                g.count(IMAGES, spans, 3, seed=0, progress=Progress(sampled=told.append)), expected
+            )
         assert [str(warning.message)[-3:] for warning in caught] == ["100", " 50", " 25"]
         assert all(warning.category is ScarcityWarning for warning in caught)
         assert sum(told) == 999
@@ -190,16 +193,16 @@ class TestMemory:
 
         monkeypatch.setattr(Draws, "of", scarce)
         g = sampler(batch_size=200)
-        with pytest.warns(ScarcityWarning, match="goes on with batches of 100"):
+        with pytest.warns(ScarcityWarning, match="continuing with batches of 100"):
             assert np.array_equal(g.count(IMAGES, spans, 3, seed=0), expected)
         assert sizes[:2] == [200, 100]
 
     def test_plain_answers_are_halved_too(self) -> None:
         images = IMAGES.repeat(30, 1, 1, 1)
-        expected = sampler(batch_size=5).plain(images)
+        expected = sampler(batch_size=5).classify(images)
         g = sampler(Greedy(50).eval(), batch_size=200)
-        with pytest.warns(ScarcityWarning, match="goes on with batches of 45"):
-            assert g.plain(images) == expected
+        with pytest.warns(ScarcityWarning, match="continuing with batches of 45"):
+            assert g.classify(images) == expected
 
     def test_many_images_are_certified_in_little_memory(self) -> None:
         labelled = [(IMAGES[k % 3], 0) for k in range(20)]
@@ -209,7 +212,7 @@ class TestMemory:
             asked = Stopping(radii=("10deg",))
             return list(certify_dataset(g, labelled, n=100, n0=20, stopping=asked))
 
-        with pytest.warns(ScarcityWarning, match="goes on with batches of 8"):
+        with pytest.warns(ScarcityWarning, match="continuing with batches of 8"):
             found = certified(Greedy(8), 16)
         assert found == certified(SmallCNN(num_classes=5, width=4, seed=3), 8)
 

@@ -298,7 +298,7 @@ def test_plain_answers_are_asked_for_in_batches() -> None:
         sizes.append(len(images))
         return torch.eye(5)[: len(images)]
 
-    assert smoothed(watch, batch_size=2).answer_all([IMAGE] * 5) == [0, 1, 0, 1, 0]
+    assert smoothed(watch, batch_size=2).classify([IMAGE] * 5) == [0, 1, 0, 1, 0]
     assert sizes == [2, 2, 1]
 
 

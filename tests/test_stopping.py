@@ -118,8 +118,8 @@ def test_radii_and_tolerance_must_both_be_settled() -> None:
     both = Stopping(radii=radii, tolerance="20deg").rule(law, ANGLE, 0.001, 10_000)
     trials = np.repeat([20, 100, 1000, 5000], 101)
     hits = (trials * np.tile(np.linspace(0, 1, 101), 4)).round().astype(np.int64)
-    first, second = one.settled(hits, trials), other.settled(hits, trials)
-    assert (both.settled(hits, trials) == (first & second)).all()
+    first, second = one.decided(hits, trials), other.decided(hits, trials)
+    assert (both.decided(hits, trials) == (first & second)).all()
     assert (first & ~second).any()
     assert (second & ~first).any()
     # Few hits: nothing is to be gained, for the candidate cannot come to decide.

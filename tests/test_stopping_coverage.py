@@ -60,7 +60,7 @@ def test_guarantee_certify_after_settled_is_false_with_probability_at_most_alpha
     rule = rule_of(case, ALPHA, 2000, last_look=method != "anytime")
     (threshold,) = rule.thresholds
     truth = threshold * (1 - 1e-9)
-    false = certified(case, method, *run(rule.settled, truth, 2000, seed=1))
+    false = certified(case, method, *run(rule.decided, truth, 2000, seed=1))
     assert not rejects(false), f"{false} of {RUNS} certificates are false"
     assert false > 0
 
@@ -84,7 +84,7 @@ def test_what_holds_is_excluded_with_a_small_probability(case: str) -> None:
     assert GIVEN_UP == ALPHA
     rule = rule_of(case, ALPHA, 2000)
     (threshold,) = rule.thresholds
-    hits, trials = run(rule.settled, threshold * (1 + 1e-9), 2000, seed=2)
+    hits, trials = run(rule.decided, threshold * (1 + 1e-9), 2000, seed=2)
     outcomes, counts = np.unique(np.stack([hits, trials]), axis=1, return_counts=True)
     excluded = [anytime_upper(h, t, GIVEN_UP) < threshold for h, t in outcomes.T.tolist()]
     lost = int(counts[np.array(excluded)].sum())
@@ -107,11 +107,11 @@ def test_hardly_anything_that_all_samples_would_certify_is_given_up(
     needed = hits_needed(threshold, ALPHA, n)
     truth = float(betaincinv(needed, n - needed + 1, power))  # so many get so many hits
     least = power - GIVEN_UP - 5 * np.sqrt(0.25 / RUNS)
-    patient = certified(case, capped_method(n), *run(rule.settled, truth, n, seed=3))
+    patient = certified(case, capped_method(n), *run(rule.decided, truth, n, seed=3))
     assert patient / RUNS > least
 
     # Who gives up as soon as it looks bad loses more: the test has teeth.
     def hasty(hits: Whole, trials: Whole) -> NDArray[np.bool_]:
-        return rule.settled(hits, trials) | (hits < threshold * trials)
+        return rule.decided(hits, trials) | (hits < threshold * trials)
 
     assert certified(case, capped_method(n), *run(hasty, truth, n, seed=3)) / RUNS < least

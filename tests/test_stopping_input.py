@@ -33,11 +33,11 @@ def test_many_images_are_those_one_by_one() -> None:
     rng = np.random.default_rng(0)
     trials = rng.integers(1, 5001, 300)
     hits = rng.binomial(trials, rng.choice([0.3, 0.6, 0.95, 1.0], 300))
-    together = rule.settled(hits, trials)
+    together = rule.decided(hits, trials)
     assert together.dtype == bool
     assert together.tolist() == [settled(rule, h, t) for h, t in zip(hits, trials, strict=True)]
     assert 0 < together.sum() < 300
-    assert rule.settled(hits[:0], trials[:0]).shape == (0,)
+    assert rule.decided(hits[:0], trials[:0]).shape == (0,)
     assert settled(rule, 3000, 5000)  # the end, however open the question
 
 
@@ -55,7 +55,7 @@ def test_many_images_are_those_one_by_one() -> None:
 )
 def test_impossible_counts_are_refused(hits: list[int], trials: list[int], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        rule_of("arc", 0.001, 5000).settled(np.array(hits), np.array(trials))
+        rule_of("arc", 0.001, 5000).decided(np.array(hits), np.array(trials))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from deformrs.runs import Result, Run
 from deformrs.runs.records import image_digest
 from deformrs.sampling import Progress
 from deformrs.smoothing import SmoothedClassifier
-from deformrs.stopping import Stopping
+from deformrs.stopping import GIVEN_UP, Stopping
 from deformrs.units import Size
 
 # On a GPU a group of images fills this many batches: the last, partial one then costs little.
@@ -98,11 +98,15 @@ def certify_dataset(
     if stopping is not None:
         stopping.check(classifier.deformation.space(size_of(first)))
     if together is None:
-        together = _images_together(classifier, first, plan)
+        together = images_together(classifier, first, plan)
     check_integer("together", together, least=1)
     classifier.warm_up(first, together=together)  # whether it compiles is part of the configuration
-    config = classifier_config(classifier, first) | plan.to_config() | {"skip": skip}
+    config = classifier_config(classifier, first)
+    config |= {"n": n, "n0": n0, "seed": seed, "skip": skip}
     config |= {"together": together} if together > 1 else {}
+    if stopping is not None:
+        # The level of giving up changes which samples are drawn.
+        config |= {"stopping": stopping.to_config() | {"given_up": GIVEN_UP}}
     config = _with_model(config, about or {})
     size = size_of(first) if same_size or classifier.sampler.compiled != "no" else None
 
@@ -238,7 +242,7 @@ def classifier_config(classifier: SmoothedClassifier, image: Tensor) -> Config:
     `image` is any of the images: a plain function runs where they are.
     """
     compiled = classifier.sampler.compiled
-    return {
+    config: Config = {
         "version": __version__,
         "torch": str(torch.__version__),
         "device": device_name(classifier.device_for(image)),
@@ -247,7 +251,8 @@ def classifier_config(classifier: SmoothedClassifier, image: Tensor) -> Config:
         "deformation": classifier.deformation.to_config(),
         "padding": classifier.padding,
         "batch_size": classifier.batch_size,
-    } | ({"compiled": compiled} if compiled != "no" else {})
+    }
+    return config | ({"compiled": compiled} if compiled != "no" else {})
 
 
 def network_config(model: object) -> Config:
@@ -283,7 +288,7 @@ def _with_model(config: Config, about: Config) -> Config:
     return config | about
 
 
-def _images_together(classifier: SmoothedClassifier, image: Tensor, plan: SamplingPlan) -> int:
+def images_together(classifier: SmoothedClassifier, image: Tensor, plan: SamplingPlan) -> int:
     """Return how many images share batches. With a fixed n, one image keeps a CPU busy."""
     device = classifier.device_for(image).type
     if plan.stopping is not None:
@@ -305,7 +310,7 @@ class _Group:
     """
 
     classifier: SmoothedClassifier
-    indices: Sequence[int]
+    indices: range
     images: tuple[Tensor, ...]
     labels: tuple[int, ...]
     sources: tuple[str, ...]
@@ -313,7 +318,7 @@ class _Group:
 
     @classmethod
     def read(
-        cls, images: Dataset, indices: Sequence[int], together: int, classifier: SmoothedClassifier
+        cls, images: Dataset, indices: range, together: int, classifier: SmoothedClassifier
     ) -> _Group:
         pairs = [read_image(images, index, classifier.num_classes) for index in indices]
         tensors, labels = zip(*pairs, strict=True)
@@ -384,5 +389,5 @@ class _Group:
         copies = max(0, size - len(self.images))
         yield (
             [*self.images, *(self.images[-1:] * copies)],
-            [*self.indices, *(self.indices[-1:] * copies)],
+            [*self.indices, *([self.indices[-1]] * copies)],
         )

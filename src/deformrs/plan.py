@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from deformrs.checks import check_alpha, check_integer, check_seed
-from deformrs.config import Config
 from deformrs.errors import InputError
 from deformrs.noise import NoiseLaw
 from deformrs.space import Space
 from deformrs.statistics import capped_method, check_method, is_anytime
-from deformrs.stopping import GIVEN_UP, Rule, Stopping
+from deformrs.stopping import Rule, Stopping
 
 
 @dataclass(frozen=True)
@@ -74,10 +73,3 @@ class SamplingPlan:
             return None
         last_look = self.bound != "anytime"
         return self.stopping.rule(law, space, self.alpha, self.n, last_look=last_look)
-
-    def to_config(self) -> Config:
-        """Return what a run's configuration records of the plan."""
-        config: Config = {"n": self.n, "n0": self.n0, "seed": self.seed}
-        if self.stopping is not None:
-            config["stopping"] = self.stopping.to_config() | {"given_up": GIVEN_UP}
-        return config

@@ -197,7 +197,7 @@ class Sampler:
                     # What fails uncompiled too is raised here, and is no fault of the compiler.
                     scores_of(self.model, self._deform(raw[:1], copies[:1], None))
                     _warn(
-                        f"the model cannot be compiled here ({_reason(error)}): it runs uncompiled"
+                        f"the model cannot be compiled here ({_reason(error)}); running uncompiled"
                     )
                     self.compiled, self._programs = "no", {}
                     return

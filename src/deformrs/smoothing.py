@@ -15,7 +15,7 @@ from deformrs.certificate import Certificate, Counts
 from deformrs.checks import check_alpha, check_integer, check_seed
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError
-from deformrs.execution import Compiled, usable_device, check_compiled, check_evaluating
+from deformrs.execution import Compiled, check_compiled, check_evaluating, usable_device
 from deformrs.geometry import Padding, check_images, check_padding, size_of
 from deformrs.noise import NoiseLaw
 from deformrs.plan import SamplingPlan

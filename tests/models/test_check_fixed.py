@@ -98,7 +98,7 @@ def test_scores_that_are_no_numbers_are_found(value: float) -> None:
 
 
 def test_errors_of_the_model_are_one_line() -> None:
-    with pytest.raises(ModelError, match=r"the model's answer is an error \(.*\); it must be") as e:
+    with pytest.raises(ModelError, match=r"the model's output is an error \(.*\); it must be") as e:
         check_fixed(tiny_net(), some_images(channels=1))
     assert "\n" not in str(e.value)
     with pytest.raises(ModelError, match=r"must be scores of shape \(16, K\)"):

@@ -28,14 +28,15 @@ from deformrs.cli.options import (
     typed,
 )
 from deformrs.cli.progress import Rates, step
-from deformrs.dataset import certify_dataset, select_indices
+from deformrs.dataset import certify_dataset, images_together, select_indices
 from deformrs.errors import InputError
+from deformrs.plan import SamplingPlan
 from deformrs.report.people import noise_words, reach, shown_down
 from deformrs.report.summary import count_certified
 from deformrs.rounding import percent_down, percent_up
 from deformrs.runs import Result
-from deformrs.statistics import check_method
 from deformrs.sampling import Progress
+from deformrs.statistics import check_method
 from deformrs.stopping import Query, RadiusQuery, RegionQuery, Stopping
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def _warm_up(job: Job, n: int, stopping: Stopping | None, console: Console) -> N
     console.print(f"compiling ({asked}) …", markup=False)
     began = time.perf_counter()
     image = torch.from_numpy(job.images[0][0])
-    together = together_for(job.classifier, image, n, stopping)
+    together = images_together(job.classifier, image, SamplingPlan(n, stopping=stopping))
     job.classifier.warm_up(image, together=together)
     if job.classifier.sampler.compiled == asked:
         console.print(f"compiled in {time.perf_counter() - began:.1f} s", markup=False)
@@ -305,8 +306,7 @@ def certify(
     from deformrs.cli.trained import certification
     from deformrs.report.export import export_tsv
     from deformrs.runs import read_times, write_atomically
-    from deformrs.sampling import Progress
-from deformrs.stopping import parse_queries
+    from deformrs.stopping import parse_queries
 
     console = Console(highlight=False)
     check_writable("--export", export)

@@ -52,6 +52,7 @@ from deformrs.report.gallery.growth import draw_growth
 from deformrs.report.gallery.samples import CertifiedSamples, Sample, draw_rows, draw_samples
 from deformrs.report.gallery.sheet import check_figure_path
 from deformrs.runs import Result, read_run
+from deformrs.sampling import Progress as SamplingProgress
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.space import Space
 from deformrs.statistics import check_method
@@ -180,7 +181,7 @@ def _exhibit(
             sampling.seed,
             index=subject.index,
             method=sampling.method,
-            watch=progress.add,
+            progress=SamplingProgress(sampled=progress.add),
         )
     shifts = np.zeros((1, certificate.space.dim))
     if certificate.prediction is None:

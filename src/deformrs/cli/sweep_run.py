@@ -17,7 +17,7 @@ from deformrs.cli.arguments import (
 )
 from deformrs.cli.certify import Sampling
 from deformrs.config import Config
-from deformrs.dataset import chosen
+from deformrs.dataset import select_indices
 from deformrs.errors import InputError
 from deformrs.models.saved import MODEL, WEIGHTS, of_file
 from deformrs.runs import CERTIFICATES, CONFIG, Result, read_config, read_run, write_atomically
@@ -171,7 +171,7 @@ class SweepRun:
             raise InputError(
                 str(self.folder / CONFIG), "of another kind", "must be from a sweep", "remove it"
             )
-        return chosen(total, self.sampling.skip, self.sampling.max)
+        return select_indices(total, self.sampling.skip, self.sampling.max)
 
 
 def network_in(folder: Path, model: str) -> tuple[str, str | None]:

@@ -39,6 +39,7 @@ from deformrs.models.folding import fold_known
 from deformrs.models.optional_dependencies import first_line, quiet
 from deformrs.models.types import Classifier
 from deformrs.noise import Gaussian, NoiseLaw, Uniform
+from deformrs.plan import SamplingPlan
 from deformrs.smoothing import SmoothedClassifier
 
 FAMILIES: dict[str, tuple[Deformation, NoiseLaw]] = {
@@ -201,7 +202,7 @@ def _measure(case: Case) -> Row:
     naive = NaiveLoop(case)
 
     def certify(n: int) -> None:
-        classifier.certify_all(images, n, N0, indices=range(case.images))
+        classifier.certify_batch(images, range(case.images), SamplingPlan(n, N0))
 
     compile_seconds = seconds(lambda: classifier.warm_up(images[0], together=case.images), device)
     certify(2 * case.batch_size // case.images + 1)

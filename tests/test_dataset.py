@@ -1,7 +1,9 @@
-"""Whole sets of images: order, resumption, what is looked at first."""
+"""Certifying a dataset: order, checks before sampling, resumption, images that share batches."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,15 +11,21 @@ import pytest
 import torch
 
 from deformrs import Rotation, SmoothedClassifier, Uniform
+from deformrs.certificate import Certificate
 from deformrs.data.preparation import digest_of_pixels
-from deformrs.dataset import certify_dataset, chosen, digest_of
+from deformrs.dataset import certify_dataset, images_together, select_indices, tensor_digest
 from deformrs.errors import InputError, ModelError
+from deformrs.execution import Compiled
 from deformrs.models import SmallCNN
+from deformrs.plan import SamplingPlan
 from deformrs.runs import CERTIFICATES, load_run, read_config, read_times
+from deformrs.sampling import Progress, Sampler
+from deformrs.stopping import Stopping
 from smoothed import smoothed
 
 GENERATOR = torch.Generator().manual_seed(5)
 IMAGES = [(torch.rand(1, 12, 12, generator=GENERATOR), k % 5) for k in range(7)]
+SIZES = [*IMAGES[:3], (torch.rand(1, 12, 14, generator=GENERATOR), 0), *IMAGES[4:]]
 
 
 def test_results_come_in_order_with_what_was_asked() -> None:
@@ -28,8 +36,8 @@ def test_results_come_in_order_with_what_was_asked() -> None:
         image = IMAGES[result.index][0]
         alone = smoothed().certify(image, 200, 20, 0.01, 4, index=result.index)
         assert result.certificate == alone
-        assert result.plain == smoothed().answer(image)
-        assert result.pixels == digest_of(image)
+        assert result.plain == smoothed().classify([image])[0]
+        assert result.pixels == tensor_digest(image)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +50,7 @@ def test_results_come_in_order_with_what_was_asked() -> None:
     ],
 )
 def test_every_kth_of_the_first(skip: int, most: int | None, indices: list[int]) -> None:
-    assert list(chosen(7, skip, most)) == indices
+    assert list(select_indices(7, skip, most)) == indices
 
 
 def test_guarantee_certify_dataset_depends_on_each_image_alone(tmp_path: Path) -> None:
@@ -80,7 +88,7 @@ def test_a_run_names_its_model_by_the_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["pixels", "label"])
-def test_a_image_that_changed_under_a_run_is_noticed(tmp_path: Path, change: str) -> None:
+def test_an_image_that_changed_under_a_run_is_noticed(tmp_path: Path, change: str) -> None:
     list(certify_dataset(smoothed(), IMAGES, n=50, max=2, out=tmp_path))
     image, label = IMAGES[1]
     other = (1 - image, label) if change == "pixels" else (image, label + 1)
@@ -100,7 +108,7 @@ def test_all_images_are_looked_at_before_one_is_sampled(tmp_path: Path) -> None:
     g = SmoothedClassifier(model, Rotation(), Uniform(1.0), 5)
     bad = [*IMAGES[:3], (IMAGES[3][0] * 2, 3), (IMAGES[4][0], 5), (IMAGES[5][0], -1)]
     with pytest.raises(InputError, match=r"in 3 places, is faulty \(image 3 is .*image 4 is 5"):
-        list(certify_dataset(g, bad, n=50, out=tmp_path, looked=seen.append))
+        list(certify_dataset(g, bad, n=50, out=tmp_path, progress=Progress(checked=seen.append)))
     with pytest.raises(InputError, match=r"label of image 3 is 7; it must lie in \[0, 4\]"):
         list(certify_dataset(g, [*IMAGES[:3], (IMAGES[3][0], 7)], n=50))
     assert calls == 0
@@ -134,7 +142,11 @@ def test_a_second_writer_is_turned_away(tmp_path: Path) -> None:
 
 def test_samples_are_counted_aloud() -> None:
     told: list[int] = []
-    list(certify_dataset(smoothed(), IMAGES[:2], n=300, n0=50, watch=told.append))
+    list(
+        certify_dataset(
+            smoothed(), IMAGES[:2], n=300, n0=50, progress=Progress(sampled=told.append)
+        )
+    )
     assert sum(told) == 700
 
 
@@ -143,7 +155,7 @@ def test_arrays_do_as_well_as_tensors() -> None:
     assert list(certify_dataset(smoothed(), arrays, n=50)) == list(
         certify_dataset(smoothed(), IMAGES, n=50)
     )
-    assert digest_of_pixels(arrays[0][0]) == digest_of(IMAGES[0][0])
+    assert digest_of_pixels(arrays[0][0]) == tensor_digest(IMAGES[0][0])
     assert digest_of_pixels(arrays[0][0]) != digest_of_pixels(np.float32(1) - arrays[0][0])
 
 
@@ -161,3 +173,109 @@ def test_a_function_that_changed_in_secret_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="results of two functions must not be mixed"):
         list(certify_dataset(g, IMAGES, n=50, out=tmp_path))
     assert len(load_run(tmp_path)) == 4
+
+
+@pytest.mark.parametrize("together", [2, 3, 7, 50])
+@pytest.mark.parametrize("batch_size", [1, 64, 1000])
+@pytest.mark.parametrize("images", [IMAGES, SIZES], ids=["one size", "two sizes"])
+def test_results_are_those_of_each_image_alone(
+    together: int, batch_size: int, images: list[tuple[torch.Tensor, int]]
+) -> None:
+    alone = list(certify_dataset(smoothed(), images, n=300, n0=30))
+    assert len({result.certificate.counts for result in alone}) == len(images)
+    g = smoothed(batch_size=batch_size)
+    assert list(certify_dataset(g, images, n=300, n0=30, together=together)) == alone
+
+
+@pytest.mark.parametrize(("how", "last"), [("no", 1), ("default", 2)])
+def test_an_image_that_is_left_over_is_alone_only_uncompiled(
+    how: Compiled, last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compiled program is for a single image, or for several: one run needs one."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    asked = Stopping(radii=("10deg",))
+    alone = list(certify_dataset(smoothed(), IMAGES, n=300, n0=30, stopping=asked, together=1))
+    sizes: list[int] = []
+
+    class Watched(Sampler):
+        def count(self, images: torch.Tensor, *arguments: object, **options: object) -> object:  # type: ignore[override]
+            sizes.append(len(images))
+            return super().count(images, *arguments, **options)  # type: ignore[arg-type]
+
+    g = smoothed()
+    g.sampler.__class__, g.sampler.compiled = Watched, how
+    shared = list(certify_dataset(g, IMAGES, n=300, n0=30, stopping=asked, together=3))
+    assert set(sizes) == {3, last}, "seven images: three, three, and one; a copy beside it"
+    assert shared == alone
+
+
+def test_a_run_that_broke_off_within_a_group_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    list(certify_dataset(smoothed(), IMAGES, n=100, together=3, out=tmp_path / "whole"))
+    whole = (tmp_path / "whole" / CERTIFICATES).read_bytes()
+    list(certify_dataset(smoothed(), IMAGES, n=100, together=3, out=tmp_path / "part"))
+    lines = whole.splitlines(keepends=True)
+    for kept in range(1, 7):
+        (tmp_path / "part" / CERTIFICATES).write_bytes(b"".join(lines[:kept]) + lines[kept][:9])
+        again = list(certify_dataset(smoothed(), IMAGES, n=100, together=3, out=tmp_path / "part"))
+        assert [result.index for result in again] == list(range(7))
+        assert (tmp_path / "part" / CERTIFICATES).read_bytes() == whole
+
+
+def test_more_images_are_added_as_in_one_go(tmp_path: Path) -> None:
+    for most in (2, 5, None):
+        list(certify_dataset(smoothed(), IMAGES, n=100, together=3, max=most, out=tmp_path / "a"))
+    list(certify_dataset(smoothed(), IMAGES, n=100, together=3, out=tmp_path / "b"))
+    a, b = ((tmp_path / name / CERTIFICATES).read_bytes() for name in "ab")
+    assert a == b
+    assert len(read_times(tmp_path / "a")) == 7
+
+
+def test_what_shares_batches_is_part_of_the_run(tmp_path: Path) -> None:
+    list(certify_dataset(smoothed(), IMAGES, n=100, together=3, max=2, out=tmp_path))
+    assert read_config(tmp_path)["together"] == 3
+    with pytest.raises(InputError, match="together"):
+        list(certify_dataset(smoothed(), IMAGES, n=100, together=4, out=tmp_path))
+
+
+def test_another_function_is_noticed(tmp_path: Path) -> None:
+    network = SmallCNN(num_classes=5, width=4).eval()
+    list(certify_dataset(smoothed(network), IMAGES, n=100, together=3, max=4, out=tmp_path))
+
+    def turned(module: object, inputs: object, scores: torch.Tensor) -> torch.Tensor:
+        return scores.roll(1, dims=1)
+
+    network.register_forward_hook(turned)
+    with pytest.raises(ModelError, match="not the one stored when the run began"):
+        list(certify_dataset(smoothed(network), IMAGES, n=100, together=3, out=tmp_path))
+    assert len(load_run(tmp_path)) == 4
+
+
+def test_one_image_at_a_time_on_a_cpu() -> None:
+    assert images_together(smoothed(), IMAGES[0][0], SamplingPlan(10)) == 1
+
+
+def test_a_group_that_is_not_full_is_filled_up() -> None:
+    batches: list[list[int]] = []
+
+    class Recorded(SmoothedClassifier):
+        def certify_batch(
+            self,
+            images: Sequence[torch.Tensor],
+            indices: Sequence[int],
+            plan: SamplingPlan,
+            progress: Progress | None = None,
+        ) -> list[Certificate]:
+            batches.append(list(indices))
+            return super().certify_batch(images, indices, plan, progress)
+
+    g = Recorded(smoothed().model, Rotation(), Uniform(2.0), 5)
+    results = list(certify_dataset(g, IMAGES[:6], n=100, together=4))
+    assert batches == [[0, 1, 2, 3], [4, 5, 5, 5]]
+    assert [result.index for result in results] == [0, 1, 2, 3, 4, 5]
+
+
+def test_images_that_cannot_share_batches_are_refused() -> None:
+    with pytest.raises(InputError, match=r"must agree in shape and type"):
+        smoothed().certify_batch([SIZES[0][0], SIZES[3][0]], [0, 1], SamplingPlan(10))
+    with pytest.raises(InputError, match="together"):
+        certify_dataset(smoothed(), IMAGES, together=0)

@@ -13,8 +13,9 @@ from scipy.special import betainc, ndtri
 from deformrs import Gaussian, Shear, SmoothedClassifier
 from deformrs.certificate import Counts
 from deformrs.errors import InputError
-from deformrs.protocol import counts_of
+from deformrs.plan import SamplingPlan
 from deformrs.randomness import Stage
+from deformrs.sampling import Progress
 from deformrs.statistics import bound
 from deformrs.stopping import Rule, Stopping, looks
 from images import one_if_below, ramp
@@ -42,10 +43,10 @@ def test_the_rule_is_that_of_the_bound() -> None:
     space = g.deformation.space((12, 12))
     found = {}
     for method, last_look in (("anytime:400", True), ("anytime", False)):
-        got = g.certify_all(IMAGES, n=400, indices=range(9), stopping=TEN, method=method)
+        got = g.certify_batch(IMAGES, range(9), SamplingPlan(400, method=method, stopping=TEN))
         rule = TEN.rule(g.noise, space, 1e-3, 400, last_look=last_look)
         stacked = torch.stack(IMAGES)
-        expected = counts_of(g.sampler, stacked, range(9), 400, 100, seed=0, rule=rule)
+        expected = sampled(g, stacked, range(9), 100, rule)
         found[method] = [c.counts for c in got]
         assert found[method] == expected
     assert found["anytime"] != found["anytime:400"]
@@ -60,13 +61,11 @@ def test_images_that_share_batches_are_those_of_each_alone(batch_size: int) -> N
     assert len({c.counts.n for c in alone}) > 2, "some are easy and some are not"
     told: list[int] = []
     samples: list[int] = []
-    together = smoothed(batch_size=batch_size).certify_all(
+    together = smoothed(batch_size=batch_size).certify_batch(
         IMAGES,
-        n=2000,
-        indices=[5 * k for k in range(9)],
-        stopping=TEN,
-        watch=samples.append,
-        settled=told.append,
+        [5 * k for k in range(9)],
+        SamplingPlan(2000, stopping=TEN),
+        Progress(sampled=samples.append, decided=told.append),
     )
     assert together == alone
     assert sum(told) == len(IMAGES)
@@ -126,10 +125,24 @@ def rejected(false: int) -> bool:
     return false > 0 and float(betainc(false, RUNS - false + 1, ALPHA)) <= 1e-6
 
 
+def sampled(
+    g: SmoothedClassifier, images: torch.Tensor, indices: range, n0: int, rule: Rule
+) -> list[Counts]:
+    """The counts under that rule, whatever it is."""
+    selection = np.array(g.count_batch(list(images), indices, n0, Stage.SELECT))
+    estimation = g.sampler.count_until(
+        images, indices, selection.argmax(axis=1), rule.decided, rule.looks, seed=0
+    )
+    return [
+        Counts(tuple(a), tuple(b))
+        for a, b in zip(selection.tolist(), estimation.tolist(), strict=True)
+    ]
+
+
 class Peeking(Rule):
     """Stops as soon as Clopper-Pearson says what one would like to hear: invalid."""
 
-    def settled(self, hits: NDArray[np.int64], trials: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def decided(self, hits: NDArray[np.int64], trials: NDArray[np.int64]) -> NDArray[np.bool_]:
         (p,) = self.thresholds
         lower = {
             (k, n): bound(Counts((0, 1), (n - k, k)), self.alpha).lower
@@ -141,7 +154,7 @@ class Peeking(Rule):
 
 @pytest.mark.parametrize("p_a", [0.55, 0.8])
 def test_guarantee_false_certificates_stay_below_alpha_however_often_one_looks(p_a: float) -> None:
-    """`certify_all` and `counts_of`, 6,000 images each."""
+    """`certify_batch` and a rule that peeks, 6,000 images each."""
     true_radius = SIGMA * float(ndtri(p_a))
     g = SmoothedClassifier(
         one_if_below(shear, true_radius), Shear(), Gaussian(SIGMA), 2, batch_size=4096
@@ -150,13 +163,14 @@ def test_guarantee_false_certificates_stay_below_alpha_however_often_one_looks(p
     space = Shear().space((4, 4))
     rule = asked.rule(Gaussian(SIGMA), space, ALPHA, N)
     peeking = Peeking(rule.thresholds, None, rule.law, space, ALPHA, N)
+    plan = SamplingPlan(N, 20, ALPHA, stopping=asked)
     false = fooled = 0
     for start in range(0, RUNS, 1000):
         indices = range(start, start + 1000)
-        certificates = g.certify_all([RAMP] * 1000, N, 20, ALPHA, indices=indices, stopping=asked)
+        certificates = g.certify_batch([RAMP] * 1000, indices, plan)
         false += sum(c.radius > true_radius for c in certificates if c.prediction == 1)
         images = RAMP.expand(1000, *RAMP.shape)
-        found = counts_of(g.sampler, images, indices, N, 20, seed=0, rule=peeking)
+        found = sampled(g, images, indices, 20, peeking)
         fooled += sum(
             bound(c, ALPHA).lower >= rule.thresholds[0] for c in found if c.candidate == 1
         )
@@ -174,9 +188,9 @@ def test_the_selection_is_that_of_the_fixed_protocol() -> None:
 @pytest.mark.parametrize("indices", [[], [0], [0, 1, 2]])
 def test_every_image_has_an_index(indices: list[int]) -> None:
     with pytest.raises(InputError, match="the number of indices is . for 2 images"):
-        smoothed().certify_all(IMAGES[:2], 50, indices=indices)
+        smoothed().certify_batch(IMAGES[:2], indices, SamplingPlan(50))
     with pytest.raises(InputError, match="the number of indices"):
-        smoothed().count_all(IMAGES[:2], 50, Stage.ESTIMATE, indices=indices)
+        smoothed().count_batch(IMAGES[:2], indices, 50, Stage.ESTIMATE)
 
 
 def test_stopping_must_be_one() -> None:
