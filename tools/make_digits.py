@@ -1,40 +1,29 @@
-"""Make the digits shipped with the package from the four original MNIST files.
+"""Make the packaged digits from the four published MNIST files.
 
     python tools/make_digits.py FOLDER
 
 FOLDER holds train-images-idx3-ubyte.gz and the three others. The first 4,000 training images and
-the first 1,000 test images are laid out as tiles of one greyscale PNG, row by row, the labels
-beside it as one line of digits.
+the first 1,000 test images become the tiles of one greyscale PNG, row by row; their labels become
+one line of digits.
 """
 
 from __future__ import annotations
 
-import gzip
 import sys
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from deformrs.data.digits import COLUMNS, IMAGE, LABELS, SIDE, TEST, TRAIN
-
-HEADER = {"images": 16, "labels": 8}
-
-
-def read_idx(path: Path, kind: str) -> NDArray[np.uint8]:
-    data = np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8)[HEADER[kind] :]
-    return data.reshape(-1, SIDE, SIDE) if kind == "images" else data
+from deformrs.data.mnist import read_mnist
 
 
 def main(folder: Path) -> None:
-    parts = (("train", TRAIN), ("t10k", TEST))
-    images = np.concatenate(
-        [read_idx(folder / f"{p}-images-idx3-ubyte.gz", "images")[:n] for p, n in parts]
-    )
-    labels = np.concatenate(
-        [read_idx(folder / f"{p}-labels-idx1-ubyte.gz", "labels")[:n] for p, n in parts]
-    )
+    train_images, train_labels = read_mnist(folder, "train")
+    test_images, test_labels = read_mnist(folder, "test")
+    images = np.concatenate([train_images[:TRAIN], test_images[:TEST]])
+    labels = np.concatenate([train_labels[:TRAIN], test_labels[:TEST]])
     tiles = images.reshape(-1, COLUMNS, SIDE, SIDE).swapaxes(1, 2).reshape(-1, COLUMNS * SIDE)
     Image.fromarray(tiles).save(str(IMAGE), optimize=True)
     Path(str(LABELS)).write_text("".join(map(str, labels)) + "\n")

@@ -1,9 +1,9 @@
-"""Make the list of ImageNet's classes shipped with the package from the lists inside timm.
+"""Make the packaged list of ImageNet's classes from the lists in timm.
 
     python tools/make_imagenet_classes.py
 
-The thousand WordNet ids stand in their usual order, 0 to 999, which is also their sorted order,
-each with the first of its names. Three names belong to two classes each: those are told apart.
+The WordNet ids are in their usual order, 0 to 999, which is also their sorted order, each with the
+first of its names. Three names belong to two classes each and are disambiguated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from deformrs.data.labels import IMAGENET_CLASSES
 
-TOLD_APART = {
+DISAMBIGUATED = {
     "n02012849": "crane (bird)",
     "n03126707": "crane (machine)",
     "n02113186": "Cardigan (dog)",
@@ -25,7 +25,7 @@ TOLD_APART = {
 
 
 def timm_lists() -> Path:
-    """The folder of the lists; timm itself is not imported, which would take seconds."""
+    """Return the folder of the lists without importing timm, which would take seconds."""
     spec = importlib.util.find_spec("timm")
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit("timm is not installed: pip install timm")
@@ -37,7 +37,7 @@ def main() -> None:
     wnids = (lists / "imagenet_synsets.txt").read_text().split()
     lines = (lists / "imagenet_synset_to_lemma.txt").read_text().splitlines()
     names = dict(line.split("\t") for line in lines)
-    short = [TOLD_APART.get(wnid, names[wnid].split(", ")[0]) for wnid in wnids]
+    short = [DISAMBIGUATED.get(wnid, names[wnid].split(", ")[0]) for wnid in wnids]
     if len(wnids) != 1000 or len({name.casefold() for name in short}) != 1000:
         raise SystemExit(f"{lists} does not give a thousand classes with a name each")
     with Path(str(IMAGENET_CLASSES)).open("w", newline="") as file:
