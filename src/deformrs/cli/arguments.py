@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar, cast
@@ -13,6 +12,7 @@ import torch
 from deformrs.checks import check_integer, check_seed
 from deformrs.config import Config
 from deformrs.data import HeldOut, ImageSet, load_data
+from deformrs.data.download import DownloadProgress
 from deformrs.data.image_set import Split, check_share
 from deformrs.data.preparation import Interpolation, Preparation
 from deformrs.errors import InputError
@@ -138,8 +138,6 @@ class TrainingOptions:
 Options = TypeVar("Options")
 EXECUTION = ("compile", "device", "batch_size")
 """Options of a model that another machine, or another command, may choose otherwise."""
-DownloadReport = Callable[[str, int, int | None], None]
-"""Called with the name of a file, bytes so far and bytes in all."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +204,7 @@ class DataOptions:
         preparation: Preparation,
         num_classes: int | None = None,
         class_names: tuple[str, ...] | None = None,
-        report: DownloadReport | None = None,
+        report: DownloadProgress | None = None,
     ) -> ImageSet:
         """The images, made ready for a model; `report` is told of what is fetched for it."""
         return load_data(

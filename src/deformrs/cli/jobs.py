@@ -12,7 +12,6 @@ from torch import Tensor
 
 from deformrs.cli.arguments import (
     DataOptions,
-    DownloadReport,
     ModelOptions,
     SmoothingOptions,
     chosen_device,
@@ -20,6 +19,7 @@ from deformrs.cli.arguments import (
 )
 from deformrs.config import Config, ConfigValue
 from deformrs.data import ImageSet
+from deformrs.data.download import DownloadProgress
 from deformrs.dataset import device_name, network_config
 from deformrs.errors import InputError, ModelError
 from deformrs.execution import scores_of
@@ -59,7 +59,7 @@ def prepare(
     data: DataOptions,
     smoothing: SmoothingOptions,
     out: Path | None = None,
-    report: DownloadReport | None = None,
+    report: DownloadProgress | None = None,
 ) -> Job:
     """Load the network and the images, and see that they fit.
 

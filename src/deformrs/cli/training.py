@@ -20,7 +20,6 @@ from rich.console import Console
 from deformrs import __version__
 from deformrs.cli.arguments import (
     DataOptions,
-    DownloadReport,
     SmoothingOptions,
     StartOptions,
     TrainingOptions,
@@ -31,6 +30,7 @@ from deformrs.cli.progress import step
 from deformrs.cli.trained import find_trained
 from deformrs.config import Config, ConfigValue
 from deformrs.data import HeldOut, ImageSet
+from deformrs.data.download import DownloadProgress
 from deformrs.data.preparation import Preparation
 from deformrs.dataset import device_name
 from deformrs.errors import InputError
@@ -113,7 +113,7 @@ def prepare_training(
     training: TrainingOptions,
     out: Path,
     processes: Processes,
-    report: DownloadReport | None = None,
+    report: DownloadProgress | None = None,
 ) -> TrainingJob:
     """Find the images and the network, and see that they fit."""
     stored = data.load(Preparation(channels=start.channels), report=report)
