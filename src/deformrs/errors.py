@@ -59,3 +59,12 @@ def did_you_mean(name: object, known: Iterable[str], fallback: str = "check the 
     """
     close = nearest(name, known)
     return fallback if close is None else f"did you mean {close!r}?"
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an exception's message that is not blank.
+
+    >>> first_line(ValueError("no such layer\\nTraceback"))
+    'no such layer'
+    """
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))

@@ -10,7 +10,7 @@ from typing import Literal, ParamSpec, TypeVar, get_args
 import torch
 from torch import Tensor, nn
 
-from deformrs.errors import DeformRSError, InputError, ModelError, NoMemoryError
+from deformrs.errors import DeformRSError, InputError, ModelError, NoMemoryError, first_line
 
 Compiled = Literal["no", "default", "max-autotune"]
 """How torch.compile is used."""
@@ -33,7 +33,7 @@ def usable_device(device: torch.device | str) -> torch.device:
         if usable.type == "meta":
             raise RuntimeError("it computes nothing")
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0].split(". ")[0].rstrip(".")
+        reason = first_line(error).split(". ")[0].rstrip(".")
         raise InputError(
             "the device",
             repr(str(device)),
@@ -97,10 +97,9 @@ def scores_of(model: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
             raise
         if "allocate memory" in str(error):  # a CPU has no exception of its own for it
             raise no_memory(images) from error
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise ModelError(
             "the model's output",
-            f"an error ({reason})",
+            f"an error ({first_line(error)})",
             f"must be logits for {images.dtype} images of shape {tuple(images.shape)} "
             f"on {images.device}",
             "give the image the precision, channels and size that the model wants",

@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from deformrs.models import LoadedModel
+from deformrs.models.weights import state_digest
 
 CLASSES = 5
 
@@ -64,6 +65,10 @@ def same(loaded: LoadedModel, original: nn.Module, images: Tensor, normalised: T
     assert not loaded.module.training
     assert want.std() > 0
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def digest_of(net: nn.Module) -> str:
+    return state_digest(net.state_dict())
 
 
 class Payload:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from deformrs.errors import ModelError
 from deformrs.models import NetworkSpec
-from deformrs.models.types import Classifier, read_scores
+from deformrs.models.types import Classifier, read_logits
 
 
 def test_the_input_is_left_as_it_is() -> None:
@@ -32,7 +32,7 @@ def test_images_are_normalised_before_they_are_cast() -> None:
 def test_the_number_of_channels_is_checked() -> None:
     for mean in ((0.5, 0.5, 0.5), (0.5, 0.5)):
         classifier = Classifier(NetworkSpec(tiny_net(), mean=mean, std=mean), torch.float32)
-        with pytest.raises(ModelError, match=f"of 1 channels; it must have the {len(mean)} that"):
+        with pytest.raises(ModelError, match=f"of 1 channels; it must have {len(mean)}, as many"):
             scores(classifier, some_images(channels=1))
 
 
@@ -58,7 +58,7 @@ GOOD = torch.rand(2, 3)
     ids=["tensor", "tuple", "list", "logits", "mapping", "attribute", "trailing"],
 )
 def test_scores_are_read_where_there_is_no_doubt(output: object) -> None:
-    assert torch.equal(read_scores(output), GOOD)
+    assert torch.equal(read_logits(output), GOOD)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_scores_are_read_where_there_is_no_doubt(output: object) -> None:
 )
 def test_scores_are_not_guessed(output: object, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        read_scores(output)
+        read_logits(output)
 
 
 class Viewing(nn.Module):

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 import torch
 from normed import Parts, chain, drawn, folded, norms
-from small_files import export, tiny_net
+from small_files import digest_of, export, tiny_net
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -17,7 +17,6 @@ import torchvision_ops
 from deformrs.data.preparation import Preparation
 from deformrs.models import NetworkSpec, ResNet18, ResNet50, SmallCNN, load_model, save_model
 from deformrs.models.folding import fold_batch_norm
-from deformrs.models.weights import state_digest
 
 
 @pytest.mark.parametrize("kind", [SmallCNN, functools.partial(ResNet18, width=8)])
@@ -36,10 +35,10 @@ def test_networks_of_this_package(kind: type[SmallCNN]) -> None:
 def test_guarantee_the_network_stays_as_it_is() -> None:
     """That of `fold_batch_norm`: weights, mode, precision and layers."""
     network = drawn(ResNet50(num_classes=5, width=4)).bfloat16().train()
-    before, layers = state_digest(network), [*network.named_modules()]
+    before, layers = digest_of(network), [*network.named_modules()]
     spec, word = fold_batch_norm(NetworkSpec(network))
     assert word == "folded"
-    assert state_digest(network) == before
+    assert digest_of(network) == before
     assert [*network.named_modules()] == layers
     assert all(part.training for part in network.modules())
     own = {value.data_ptr() for value in network.state_dict().values()}
@@ -107,7 +106,7 @@ def test_a_loaded_model_says_what_became_of_them(tmp_path: Path) -> None:
     loaded = load_model(str(tmp_path / "net"))
     assert loaded.about["batch_norm"] == "folded"
     assert norms(loaded.module) == 0
-    assert loaded.about["state_sha256"] == state_digest(network)  # the weights that are stored
+    assert loaded.about["state_sha256"] == digest_of(network)  # the weights that are stored
     (tmp_path / "own.py").write_text("from normed import Untraceable as build")
     kept = load_model(f"{tmp_path / 'own.py'}:build")
     assert kept.about["batch_norm"] == "kept"

@@ -83,7 +83,7 @@ def test_other_inputs_are_refused(tmp_path: Path) -> None:
 
     path = tmp_path / "a.pt2"
     torch.export.save(torch.export.export(Flat(), (torch.rand(2, 3),)), path)
-    with pytest.raises(InputError, match=r"must be for one, N x C x H x W"):
+    with pytest.raises(InputError, match=r"must have one, N x C x H x W"):
         load_model(str(path), trust_code=True)
 
 

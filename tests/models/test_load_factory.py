@@ -102,7 +102,7 @@ def test_weights_for_another_network_name_the_key(tmp_path: Path, file: Path) ->
         ("number", "number is a int; it must be a function"),
         ("", "'' in .* is missing"),
         ("needs", "TypeError: needs.. missing 1 required positional argument"),
-        ("wrong", "returns is a int; it must be a torch.nn.Module"),
+        ("wrong", "the return value of .* is a int; it must be a torch.nn.Module"),
         ("fails", "KeyError: 'of the user'"),
         ("leaves", "SystemExit: 3"),
     ],

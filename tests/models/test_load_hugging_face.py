@@ -217,7 +217,7 @@ def test_normalisation_is_for_images_in_0_to_1(
     ],
 )
 def test_ways_of_their_own_are_not_guessed(changes: dict[str, Any]) -> None:
-    with pytest.raises(UnsupportedError, match="give the preparation, mean and std yourself"):
+    with pytest.raises(UnsupportedError, match="pass the preparation, mean and std yourself"):
         read_processor("a", PROCESSOR | changes, 3)
 
 
@@ -232,5 +232,5 @@ def test_ways_of_their_own_are_not_guessed(changes: dict[str, Any]) -> None:
     ],
 )
 def test_what_is_not_said_is_not_guessed(changes: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="must say its size, crop, mean and std"):
+    with pytest.raises(InputError, match="must state its size, crop, mean and std"):
         read_processor("a", PROCESSOR | changes, 3)

@@ -143,7 +143,7 @@ def test_equal_models_say_the_same_about_themselves(source: str) -> None:
 
 def test_the_number_of_channels_is_checked(source: str) -> None:
     loaded = load_model(source, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
-    with pytest.raises(ModelError, match="of 1 channels; it must have the 3"):
+    with pytest.raises(ModelError, match="of 1 channels; it must have 3"):
         scores(loaded.module, some_images(channels=1))
 
 

@@ -127,7 +127,7 @@ def test_other_inputs_are_refused(tmp_path: Path, options: dict[str, Any], messa
 
 def test_a_image_of_another_size_is_one_line(tmp_path: Path) -> None:
     loaded = load_model(str(write(tmp_path / "a.onnx")))
-    with pytest.raises(ModelError, match=r"must be scores for images of shape \(2, 3, 9, 9\)") as e:
+    with pytest.raises(ModelError, match=r"must be logits for images of shape \(2, 3, 9, 9\)") as e:
         scores(loaded.module, some_images(2, side=9))
     assert "\n" not in str(e.value)
 

@@ -58,7 +58,7 @@ def test_guarantee_save_model_is_never_mixed(tmp_path: Path) -> None:
     words = (tmp_path / "model.json").read_text()
     save_model(tmp_path, trained(1), DIGITS)
     (tmp_path / "model.json").write_text(words)
-    with pytest.raises(InputError, match="not the weights that model.json speaks of"):
+    with pytest.raises(InputError, match="not the weights that model.json describes"):
         load_model(str(tmp_path))
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from small_files import same, scores, some_images
+from small_files import digest_of, same, scores, some_images
 from torch import nn
 
 import torchvision_ops
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import ResNet18, ResNet50, check_fixed, load_model, save_model
-from deformrs.models.weights import fit_state, read_state, state_digest
+from deformrs.models.weights import fit_state, read_state
 
 torchvision_ops.declare()
 
@@ -70,8 +70,8 @@ def test_weights_depend_on_the_arguments_alone(kind: type[ResNet18] | type[ResNe
     assert torch.equal(torch.get_rng_state(), before)
     again = kind(**net.arguments)  # type: ignore[arg-type]
     assert net.arguments == {"num_classes": 4, "channels": 1, "width": 8, "seed": 3}
-    assert state_digest(again) == state_digest(net)
-    assert state_digest(kind(4, 1, 8, seed=4)) != state_digest(net)
+    assert digest_of(again) == digest_of(net)
+    assert digest_of(kind(4, 1, 8, seed=4)) != digest_of(net)
     for part in net.state_dict().values():
         assert part.device.type == "cpu"
         assert part.isfinite().all()

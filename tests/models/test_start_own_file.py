@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from small_files import TinyNet, same, some_images, tiny_net
+from small_files import TinyNet, digest_of, same, some_images, tiny_net
 from torch import nn
 
 import torchvision_ops
@@ -18,7 +18,6 @@ from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import initial_network, load_model, save_model
 from deformrs.models.optional_dependencies import seeded
-from deformrs.models.weights import state_digest
 from deformrs.runs.files import file_digest
 
 torchvision_ops.declare()
@@ -63,16 +62,16 @@ def test_a_network_of_ones_own(file: Path) -> None:
     assert start.normalises
     assert start.spec.mean is None
     assert start.about["files"] == {"mymodel.py": file_digest(file)}
-    digest = state_digest(start.spec.module)
+    digest = digest_of(start.spec.module)
     again, other = (initial_network(f"{file}:build", 5, 3, seed=seed) for seed in (3, 4))
-    assert digest == state_digest(again.spec.module) != state_digest(other.spec.module)
+    assert digest == digest_of(again.spec.module) != digest_of(other.spec.module)
 
 
 def test_its_weights_and_what_it_says(tmp_path: Path, file: Path) -> None:
     net = tiny_net(seed=5)
     save_file(net.state_dict(), tmp_path / "w.safetensors")
     start = initial_network(f"{file}:described", 5, 3, weights=tmp_path / "w.safetensors")
-    assert state_digest(start.spec.module) == state_digest(net)
+    assert digest_of(start.spec.module) == digest_of(net)
     assert start.pretrained
     assert start.spec.mean == (0.5,)
     assert start.spec.preparation == Preparation(20, (16, 16), channels=3)
@@ -83,9 +82,9 @@ def test_its_weights_and_what_it_says(tmp_path: Path, file: Path) -> None:
 @pytest.mark.parametrize(
     ("function", "classes", "channels", "message"),
     [
-        ("described", 7, 3, "scores of the network is 5; it must be 7"),
+        ("described", 7, 3, "logits of the network is 5; it must be 7"),
         ("described", 5, 1, "must be 3 for .* pass --channels 3"),
-        ("lazy", 5, 3, "'1.weight' of .*:lazy is not there yet"),
+        ("lazy", 5, 3, "'1.weight' of .*:lazy is in a lazy layer"),
         ("biuld", 5, 3, "did you mean 'build'"),
     ],
 )
@@ -174,7 +173,7 @@ def test_other_weights_speak_for_themselves(tmp_path: Path, file: Path) -> None:
 def test_weights_that_were_replaced_are_refused(tmp_path: Path, file: Path) -> None:
     weights = saved(tmp_path / "run", file)
     save_file(tiny_net(seed=5).state_dict(), weights)
-    with pytest.raises(InputError, match=r"not the weights that model\.json speaks of"):
+    with pytest.raises(InputError, match=r"not the weights that model\.json describes"):
         load_model(f"{file}:described", weights=weights)
 
 
@@ -184,7 +183,7 @@ def test_tensors_that_share_memory_are_saved(tmp_path: Path, file: Path) -> None
     save_model(tmp_path / "run", start.spec.module, said, described=(start.network, {}))
     weights = tmp_path / "run" / "model.safetensors"
     again = initial_network(f"{file}:tied", 3, 3, weights=weights, seed=8)
-    assert state_digest(again.spec.module) == state_digest(start.spec.module)
+    assert digest_of(again.spec.module) == digest_of(start.spec.module)
 
 
 class Chatty(nn.Linear):

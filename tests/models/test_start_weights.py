@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from small_files import draw
+from small_files import digest_of, draw
 
 import torchvision_ops
 from deformrs.data.preparation import Preparation
@@ -19,7 +19,6 @@ from deformrs.models import (
     initial_network,
     save_model,
 )
-from deformrs.models.weights import state_digest
 from deformrs.runs.files import file_digest
 
 torchvision_ops.declare()
@@ -129,7 +128,7 @@ def test_published_weights_come_from_the_cache(
     url = torchvision.models.get_model_weights(SMALL.partition(":")[2]).DEFAULT.url
     torch.save(net.state_dict(), cache / url.rpartition("/")[2])
     kept = initial_network(SMALL, 1000, 3, pretrained=True)
-    assert state_digest(kept.spec.module) == state_digest(net) == kept.about["state_sha256"]
+    assert digest_of(kept.spec.module) == digest_of(net) == kept.about["state_sha256"]
     assert kept.spec.class_names is not None
     start = initial_network(SMALL, 7, 3, pretrained=True)
     assert start.pretrained
@@ -167,7 +166,7 @@ def test_timm_weights_come_from_the_cache(tmp_path: Path, monkeypatch: pytest.Mo
     before = torch.get_rng_state()
     start = initial_network("timm:test_resnet", 7, 3, pretrained=True)
     assert torch.equal(torch.get_rng_state(), before)
-    assert start.about["state_sha256"] == state_digest(net)
+    assert start.about["state_sha256"] == digest_of(net)
     key = "layer1.0.conv1.weight"
     assert torch.equal(start.spec.module.state_dict()[key], net.state_dict()[key])
     assert start.spec.mean == (0.5, 0.5, 0.5)

@@ -8,20 +8,19 @@ from typing import Any
 
 import pytest
 import torch
-from small_files import same, scores, some_images
+from small_files import digest_of, same, scores, some_images
 
 import torchvision_ops
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import (
-    check_scores,
+    check_num_classes,
     initial_network,
     load_model,
     save_model,
 )
-from deformrs.models.initial import STARTS
+from deformrs.models.initial import FORMS
 from deformrs.models.registry import build_network
-from deformrs.models.weights import state_digest
 
 torchvision_ops.declare()
 timm = pytest.importorskip("timm")
@@ -64,8 +63,8 @@ def test_guarantee_start_model_depends_on_its_arguments_alone(source: str) -> No
     assert torch.equal(torch.get_rng_state(), before)
     torch.rand(1)
     again, other = initial_network(source, 4, 3, seed=5), initial_network(source, 4, 3, seed=6)
-    digest = state_digest(first.spec.module)
-    assert digest == state_digest(again.spec.module) != state_digest(other.spec.module)
+    digest = digest_of(first.spec.module)
+    assert digest == digest_of(again.spec.module) != digest_of(other.spec.module)
     assert first.about == again.about
     assert json.loads(json.dumps(first.about)) == first.about
     assert {v.device.type for v in first.spec.module.state_dict().values()} == {"cpu"}
@@ -91,7 +90,7 @@ def test_what_is_saved_is_found_again_and_gone_on_from(tmp_path: Path, source: s
     assert again.pretrained
     assert again.normalises
     assert (again.spec.mean, again.spec.preparation) == (MEAN, said)
-    assert state_digest(again.spec.module) == state_digest(net)
+    assert digest_of(again.spec.module) == digest_of(net)
     assert again.about["files"] == loaded.about["files"]
     assert next(iter(again.spec.module.parameters())).requires_grad
     library = source.partition(":")[0]
@@ -108,14 +107,14 @@ def test_timm_takes_other_channels(channels: int) -> None:
 def test_scores_are_counted_and_the_network_stays_as_it_is() -> None:
     start = initial_network("resnet18:width=8", 4, 3)
     start.spec.module.train()
-    digest = state_digest(start.spec.module)
-    check_scores(start.spec, 4, some_images())
-    with pytest.raises(InputError, match="scores of the network is 4; it must be 5"):
-        check_scores(start.spec, 5, some_images())
-    with pytest.raises(RuntimeError, match="must be scores for images of shape"):
-        check_scores(start.spec, 4, some_images(channels=1))
+    digest = digest_of(start.spec.module)
+    check_num_classes(start.spec, 4, some_images())
+    with pytest.raises(InputError, match="logits of the network is 4; it must be 5"):
+        check_num_classes(start.spec, 5, some_images())
+    with pytest.raises(RuntimeError, match="must be logits for .* images of shape"):
+        check_num_classes(start.spec, 4, some_images(channels=1))
     assert all(part.training for part in start.spec.module.modules())
-    assert state_digest(start.spec.module) == digest
+    assert digest_of(start.spec.module) == digest
 
 
 @pytest.mark.parametrize(
@@ -125,9 +124,9 @@ def test_scores_are_counted_and_the_network_stays_as_it_is() -> None:
         ("resnet18:width=0", {}, "the width of resnet18 is '0'"),
         ("resnet18:width=" + "9" * 5000, {}, "the width of resnet18"),
         ("resnet18:depth=3", {}, "a field of resnet18 is 'depth=3'; it must be width"),
-        ("resnet18:8,9", {}, "a field of resnet18 is '9'"),
-        ("resnet18:8,width=9", {}, "a field of resnet18 is 'width=9'; it is given twice"),
-        ("resnet18:width=99999999", {}, "too much .* choose a smaller width"),
+        ("resnet18:8,9", {}, "the width of resnet18 is '8,9'"),
+        ("resnet18:8,width=9", {}, "a field of resnet18 is"),
+        ("resnet18:width=99999999", {}, "fits into memory .* choose a smaller width"),
         ("resnet81:width=8", {}, "did you mean resnet18:width=8"),
         ("smal-cnn", {}, "did you mean small_cnn"),
         ("resnet34", {}, "A network of timm would be timm:resnet34"),
@@ -159,7 +158,7 @@ def test_what_cannot_be_begun_with_is_one_line(
         initial_network(source, **(usual | options))
     assert "\n" not in str(caught.value)
     if ":" not in source and "model is" in str(caught.value):
-        assert STARTS in str(caught.value)
+        assert FORMS in str(caught.value)
 
 
 def test_a_folder_has_its_own_weights_and_channels(tmp_path: Path, network: Path) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from small_files import Payload, TinyNet, draw, is_harmful, tiny_net
+from small_files import Payload, TinyNet, digest_of, draw, is_harmful, tiny_net
 from torch import nn
 
 from deformrs.errors import InputError
-from deformrs.models.weights import fit_state, read_state, state_digest
+from deformrs.models.weights import fit_state, read_state
 from deformrs.runs.files import file_digest
 
 
@@ -48,7 +48,7 @@ def test_a_hidden_payload_is_named_in_one_line(tmp_path: Path) -> None:
         read_state(tmp_path / "w.pth")
     message = str(caught.value)
     assert message.startswith(f"the weights file {tmp_path / 'w.pth'} is no plain state dict (")
-    assert "it asks for" in message
+    assert "it imports" in message
     assert "mkdir" in message
     assert message.endswith("save a plain state dict as .safetensors")
 
@@ -73,7 +73,7 @@ def test_every_usual_wrapping_is_understood(tmp_path: Path) -> None:
     for name in (*wrapped, "w.safetensors"):
         other = TinyNet()
         fit_state(other, read_state(tmp_path / name), name)
-        assert state_digest(other) == state_digest(net), name
+        assert digest_of(other) == digest_of(net), name
 
 
 def test_a_network_whose_part_is_called_module_keeps_its_names() -> None:
@@ -192,9 +192,9 @@ def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
 
 
 def test_digests_tell_networks_apart(tmp_path: Path) -> None:
-    assert state_digest(tiny_net(0)) == state_digest(tiny_net(0)) != state_digest(tiny_net(1))
+    assert digest_of(tiny_net(0)) == digest_of(tiny_net(0)) != digest_of(tiny_net(1))
     halved = tiny_net(0).to(torch.bfloat16)
-    assert state_digest(halved) != state_digest(tiny_net(0))
+    assert digest_of(halved) != digest_of(tiny_net(0))
     (tmp_path / "abc").write_bytes(b"abc")  # the test vector of FIPS 180-2
     known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert file_digest(tmp_path / "abc") == known

@@ -31,12 +31,12 @@ from deformrs.deformations import (
     Translation,
     VectorField,
 )
-from deformrs.errors import InputError, ScarcityWarning, did_you_mean
+from deformrs.errors import InputError, ScarcityWarning, did_you_mean, first_line
 from deformrs.execution import Compiled, compiled
 from deformrs.geometry import pixel_grid, read, size_of
 from deformrs.models import NetworkSpec, Precision, initial_network
 from deformrs.models.folding import fold_known
-from deformrs.models.optional_dependencies import first_line, quiet
+from deformrs.models.optional_dependencies import quiet
 from deformrs.models.types import Classifier
 from deformrs.noise import Gaussian, NoiseLaw, Uniform
 from deformrs.plan import SamplingPlan

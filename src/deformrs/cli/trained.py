@@ -14,7 +14,7 @@ from deformrs.data.folders import ImageFolder
 from deformrs.data.image_set import HELD_OUT
 from deformrs.errors import InputError
 from deformrs.geometry import Padding
-from deformrs.models.saved import MODEL, folder_beside
+from deformrs.models.saved import MODEL, folder_of_weights
 from deformrs.models.sources import check_source
 from deformrs.runs.folder import located, located_code
 from deformrs.specs import python_files
@@ -217,7 +217,7 @@ def find_trained(model: str, weights: str | None = None) -> TrainedFolder | None
     A network from FILE.py:FUNCTION is in the folder of its weights, if training wrote them there.
     A training that is not finished has no network yet, and is an error.
     """
-    beside = None if weights is None else folder_beside(model, Path(weights))
+    beside = None if weights is None else folder_of_weights(model, Path(weights))
     place = Path(model) if beside is None else beside
     if not model or not place.is_dir():
         return None

@@ -34,7 +34,7 @@ from deformrs.data.download import DownloadProgress
 from deformrs.data.preparation import Preparation
 from deformrs.dataset import device_name
 from deformrs.errors import InputError
-from deformrs.models import InitialNetwork, check_scores
+from deformrs.models import InitialNetwork, check_num_classes
 from deformrs.rounding import format_down
 from deformrs.runs.folder import RELATIVE_TO, start_of
 from deformrs.specs import parse_deformation, parse_noise
@@ -224,7 +224,7 @@ def check_answers(job: TrainingJob) -> None:
     """Raise unless the network takes the images and has a score for every class."""
     image = torch.from_numpy(job.images[0][0])[None]
     centre = job.plan.augmentation.centre(image)
-    check_scores(job.start.spec, job.num_classes, torch.cat([centre, centre.flip(-1)]))
+    check_num_classes(job.start.spec, job.num_classes, torch.cat([centre, centre.flip(-1)]))
 
 
 _NAMES = 5

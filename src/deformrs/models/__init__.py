@@ -1,17 +1,21 @@
-"""Classifiers to train and to certify: they take images in [0, 1], normalised inside."""
+"""Classifiers to train and to certify: from run folders, Python files, libraries and model files.
 
-from deformrs.models.determinism import check_fixed, check_scores
+They take images in [0, 1] and include their normalisation.
+"""
+
+from deformrs.models.determinism import check_fixed, check_num_classes
 from deformrs.models.initial import InitialNetwork, initial_network
 from deformrs.models.networks import ResNet18, ResNet50, SmallCNN
 from deformrs.models.precision import Precision, PrecisionAsked
 from deformrs.models.saved import save_model
 from deformrs.models.sources import load_model
-from deformrs.models.types import LoadedModel, NetworkSpec
+from deformrs.models.types import Classifier, LoadedModel, NetworkSpec
 
 BuiltModel = NetworkSpec  # the name that users' factories of version 0.1 import
 
 __all__ = [
     "BuiltModel",
+    "Classifier",
     "InitialNetwork",
     "LoadedModel",
     "NetworkSpec",
@@ -21,7 +25,7 @@ __all__ = [
     "ResNet50",
     "SmallCNN",
     "check_fixed",
-    "check_scores",
+    "check_num_classes",
     "initial_network",
     "load_model",
     "save_model",

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from deformrs.data.preparation import Preparation
-from deformrs.errors import InputError, ModelError
-from deformrs.models.optional_dependencies import first_line, quiet
+from deformrs.errors import InputError, ModelError, first_line
+from deformrs.models.optional_dependencies import quiet
 from deformrs.models.types import (
     NetworkSpec,
     ResolvedSource,
     in_batches,
-    read_scores,
+    read_logits,
     require_trust,
 )
 from deformrs.models.weights import require_file
@@ -39,7 +39,7 @@ def load_exported(path: Path, device: torch.device, trust_code: bool) -> Resolve
     require_trust(
         trust_code,
         f"the exported program {path}",
-        "a file that can run any code when it is loaded",
+        "a program that can run any code while it is loaded",
         "or convert it to ONNX, or build the network in a Python file of your own and save its "
         "weights as .safetensors",
     )
@@ -70,25 +70,25 @@ class _Program(nn.Module):
 
     def train(self, mode: bool = True) -> _Program:
         for part in (self, *self.program.modules()):
-            part.training = mode  # a program refuses to be asked by its own train()
+            part.training = mode  # the train() of a program raises
         return self
 
     def forward(self, images: Tensor) -> Tensor:
         return in_batches(self._run, images.to(self.dtype), self.batch)
 
     def _run(self, images: Tensor) -> Tensor:
-        return read_scores(self.program(images))
+        return read_logits(self.program(images))
 
 
 def check_evaluation(path: Path, program: ExportedProgram) -> None:
-    """Raise for a program that is no fixed function: dropout, batch statistics, random numbers."""
+    """Raise if a program is not a fixed function: dropout, batch statistics, random numbers."""
     if program.graph_signature.buffers_to_mutate:
         raise _training(path, "writes to its buffers")
     images = set(program.graph_signature.user_inputs)
-    seen: set[Any] = set()  # what depends on the images
+    dependent: set[Any] = set()  # nodes that depend on the images
     for node in program.graph.nodes:
-        if node.name in images or not seen.isdisjoint(node.all_input_nodes):
-            seen.add(node)
+        if node.name in images or not dependent.isdisjoint(node.all_input_nodes):
+            dependent.add(node)
         operator = node.target
         if not isinstance(operator, torch._ops.OpOverload):
             continue
@@ -98,7 +98,7 @@ def check_evaluation(path: Path, program: ExportedProgram) -> None:
         on = any(given.get(name) for name in switches)
         if torch.Tag.nondeterministic_seeded in operator.tags and (on or not switches):
             raise _training(path, f"draws random numbers in {operator}")
-        if on and node in seen:  # the statistics of weights, which some networks take, are fixed
+        if on and node in dependent:  # statistics of weights, which some networks take, are fixed
             raise _training(path, f"takes the statistics of a batch in {operator}")
 
 
@@ -107,7 +107,7 @@ def _program(path: Path) -> ExportedProgram:
         with quiet("torch.export", "torch._export"), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The given buffer is not writable")  # torch 2.11
             return torch.export.load(path)
-    except Exception as error:  # any kind, as the program is taken apart
+    except Exception as error:  # a damaged program can raise anything
         raise InputError(
             f"the exported program {path}",
             f"unreadable ({first_line(error)[:200]})",
@@ -118,22 +118,22 @@ def _program(path: Path) -> ExportedProgram:
 
 def _input(path: Path, program: ExportedProgram) -> tuple[tuple[Any, ...], torch.dtype]:
     names = program.graph_signature.user_inputs
-    found = [node.meta["val"] for node in program.graph.nodes if node.name in names]
-    if len(names) != 1 or not isinstance(found[0], Tensor) or found[0].dim() != 4:
+    values = [node.meta["val"] for node in program.graph.nodes if node.name in names]
+    if len(names) != 1 or not isinstance(values[0], Tensor) or values[0].dim() != 4:
         raise InputError(
             f"the exported program {path}",
-            f"for {len(names)} inputs of shape "
-            + str([tuple(getattr(v, "shape", ())) for v in found]),
-            "must be for one, N x C x H x W",
+            f"a function of {len(names)} inputs of shape "
+            + str([tuple(getattr(v, "shape", ())) for v in values]),
+            "must have one, N x C x H x W",
             "export the classifier of one batch of images",
         )
-    return tuple(found[0].shape), found[0].dtype
+    return tuple(values[0].shape), values[0].dtype
 
 
 def _training(path: Path, reason: str) -> ModelError:
     return ModelError(
         f"the exported program {path}",
-        f"no fixed function (it {reason})",
+        f"not a fixed function (it {reason})",
         "must be exported in evaluation mode",
         "call model.eval() before torch.export.export",
     )

@@ -1,4 +1,4 @@
-"""Image classifiers of Hugging Face, from the hub or from a folder, never from a pickle."""
+"""Image classifiers of Hugging Face, from the hub or a folder; weights only as safetensors."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 
 from deformrs.config import Config
 from deformrs.data.preparation import Interpolation, Preparation
-from deformrs.errors import InputError, UnsupportedError
-from deformrs.models.optional_dependencies import first_line, import_extra, quiet, reachable
+from deformrs.errors import InputError, UnsupportedError, first_line
+from deformrs.models.optional_dependencies import import_extra, quiet, reachable
 from deformrs.models.types import NetworkSpec, ResolvedSource
 from deformrs.runs.files import file_digest
 
-# Those that do what their configuration says and nothing else; the rest have ways of their own.
+# The image processors that do what their configuration says and nothing else.
 _SQUARE = {"ViT", "DeiT", "Beit", "Siglip"}  # a bare number is the side of a square
 _EDGE = {"CLIP", "Bit", "ConvNext", "MobileNetV1", "MobileNetV2"}  # ... or the shorter side
 
 _RESAMPLE: dict[int, Interpolation] = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
-_ODDITIES = ("do_pad", "do_flip_channel_order", "rescale_offset")
+_UNSUPPORTED = ("do_pad", "do_flip_channel_order", "rescale_offset")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Preprocessing:
     """The preparation and normalisation of images in [0, 1]."""
 
     preparation: Preparation
@@ -33,20 +33,20 @@ class Wanted:
     std: tuple[float, ...] | None = None
 
 
-def read_processor(name: str, config: dict[str, Any] | None, channels: int) -> Wanted:
-    """The words of this package for an image processor's; None asks for no more than channels."""
+def read_processor(name: str, config: dict[str, Any] | None, channels: int) -> Preprocessing:
+    """Return what an image processor does; without one, only the channels are converted."""
     if config is None:
-        return Wanted(Preparation(channels=channels))
+        return Preprocessing(Preparation(channels=channels))
     kind = str(config.get("image_processor_type") or config.get("feature_extractor_type"))
     for ending in ("Fast", "Pil", "ImageProcessor", "FeatureExtractor"):
         kind = kind.removesuffix(ending)
-    odd = [key for key in _ODDITIES if config.get(key)]
+    odd = [key for key in _UNSUPPORTED if config.get(key)]
     if kind not in _SQUARE | _EDGE or odd:
         raise UnsupportedError(
             f"the image processor of hf:{name}",
             f"{kind!r}" + (f" with {odd[0]}" if odd else ""),
-            "must be one of " + ", ".join(sorted(_SQUARE | _EDGE)) + " for its ways to be known",
-            "give the preparation, mean and std yourself",
+            "must be one of " + ", ".join(sorted(_SQUARE | _EDGE)),
+            "pass the preparation, mean and std yourself",
         )
     try:
         preparation = _preparation(config, kind, channels)
@@ -55,10 +55,10 @@ def read_processor(name: str, config: dict[str, Any] | None, channels: int) -> W
         raise InputError(
             f"the image processor of hf:{name}",
             f"not understood ({error!r})",
-            "must say its size, crop, mean and std",
-            "give the preparation, mean and std yourself",
+            "must state its size, crop, mean and std",
+            "pass the preparation, mean and std yourself",
         ) from None
-    return Wanted(preparation, mean, std)
+    return Preprocessing(preparation, mean, std)
 
 
 def _preparation(config: dict[str, Any], kind: str, channels: int) -> Preparation:
@@ -67,7 +67,7 @@ def _preparation(config: dict[str, Any], kind: str, channels: int) -> Preparatio
     if config.get("do_resize", True):
         resize = _size(config["size"], square=kind in _SQUARE)
         if kind == "ConvNext" and isinstance(resize, int):
-            # Small images are cut out of larger ones, large ones are stretched to a square.
+            # Small images are cropped from larger ones, large ones are stretched to a square.
             side = resize
             if side < 384:
                 resize, crop = int(side / config["crop_pct"]), (side, side)
@@ -98,7 +98,7 @@ def _size(size: Any, square: bool) -> int | tuple[int, int]:
 
 
 def _normalisation(config: dict[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """(255 f x - m) / s is (x - m / 255f) / (s / 255f) for images x in [0, 1]."""
+    """Return mean and std for x in [0, 1]: (255 f x - m) / s is (x - m / 255f) / (s / 255f)."""
     factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0
     mean, std = [0.0], [1.0]
     if config.get("do_normalize", True):
@@ -109,10 +109,10 @@ def _normalisation(config: dict[str, Any]) -> tuple[tuple[float, ...], tuple[flo
     return tuple(float(m) / scale for m in mean), tuple(float(s) / scale for s in std)
 
 
-def load_hugging_face(name: str, asked_for: bool) -> ResolvedSource:
-    """`hf:ORG/NAME` or `hf:FOLDER`, prepared and normalised as its image processor says.
+def load_hugging_face(name: str, described: bool) -> ResolvedSource:
+    """Load `hf:ORG/NAME` or `hf:FOLDER` with the preprocessing of its image processor.
 
-    `asked_for`: the caller gives the preparation and the normalisation, so that the image
+    `described`: the caller passes the preparation and the normalisation, so that the image
     processor is not read.
     """
     if not Path(name).is_dir() and (name.count("/") > 1 or name.startswith((".", "/", "~"))):
@@ -120,11 +120,11 @@ def load_hugging_face(name: str, asked_for: bool) -> ResolvedSource:
     transformers = import_extra("transformers", "huggingface")
     with quiet("transformers", "huggingface_hub"), _no_bars(transformers):
         if Path(name).is_dir():
-            network, processor = _load(transformers, name, True, asked_for)
+            network, processor = _load(transformers, name, True, described)
         else:
-            network, processor = _from_hub(transformers, name, asked_for)
+            network, processor = _from_hub(transformers, name, described)
     channels = int(getattr(network.config, "num_channels", 3))
-    wanted = read_processor(name, processor, channels)
+    preprocessing = read_processor(name, processor, channels)
     about: Config = {"transformers": str(transformers.__version__)}
     if Path(name).is_dir():
         about["files"] = {
@@ -136,9 +136,9 @@ def load_hugging_face(name: str, asked_for: bool) -> ResolvedSource:
     real = any(label != f"LABEL_{index}" for index, label in enumerate(names))
     spec = NetworkSpec(
         network,
-        wanted.preparation,
-        wanted.mean,
-        wanted.std,
+        preprocessing.preparation,
+        preprocessing.mean,
+        preprocessing.std,
         tuple(names) if real else None,
         channels_last=True,
     )
@@ -146,12 +146,12 @@ def load_hugging_face(name: str, asked_for: bool) -> ResolvedSource:
 
 
 def _from_hub(
-    transformers: ModuleType, name: str, asked_for: bool
+    transformers: ModuleType, name: str, described: bool
 ) -> tuple[Any, dict[str, Any] | None]:
-    """From the cache if it is there: what was downloaded once is not asked for again."""
+    """Load from the cache if it is there, else from the hub."""
     hub = import_extra("huggingface_hub", "huggingface")
     try:
-        return _load(transformers, name, True, asked_for)
+        return _load(transformers, name, True, described)
     except InputError:
         if hub.constants.HF_HUB_OFFLINE or not reachable(hub.constants.ENDPOINT):
             raise InputError(
@@ -160,20 +160,20 @@ def _from_hub(
                 "must be a folder, or be downloaded",
                 "give hf:FOLDER with config.json and model.safetensors",
             ) from None
-    return _load(transformers, name, False, asked_for)
+    return _load(transformers, name, False, described)
 
 
 def _load(
-    transformers: ModuleType, name: str, local: bool, asked_for: bool
+    transformers: ModuleType, name: str, local: bool, described: bool
 ) -> tuple[Any, dict[str, Any] | None]:
-    # Without a word on remote code, transformers would ask the terminal whether to run it.
+    # By default, transformers would prompt on the terminal whether to run remote code.
     options: dict[str, Any] = {"local_files_only": local, "trust_remote_code": False}
     processor: dict[str, Any] | None = None
     try:
         network, report = transformers.AutoModelForImageClassification.from_pretrained(
             name, use_safetensors=True, output_loading_info=True, **options
         )
-        if not asked_for:
+        if not described:
             reader = transformers.ImageProcessingMixin
             processor, _ = reader.get_image_processor_dict(name, local_files_only=local)
     except ImportError as error:
@@ -183,7 +183,7 @@ def _load(
             "needs packages that fit the torch that is installed",
             "pip install --upgrade 'deformrs[huggingface]'",
         ) from error
-    except Exception as error:  # any kind, as files are taken apart
+    except Exception as error:  # damaged files can raise anything
         raise InputError(
             f"the model hf:{name}",
             f"not loaded ({first_line(error)})",
@@ -202,7 +202,7 @@ def _load(
 
 
 def _origin(error: BaseException) -> BaseException:
-    """What went wrong first: transformers hides a failed import behind others."""
+    """Return the first exception: transformers hides a failed import behind others."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error
@@ -210,12 +210,12 @@ def _origin(error: BaseException) -> BaseException:
 
 @contextmanager
 def _no_bars(transformers: ModuleType) -> Iterator[None]:
-    """No progress bars while files are read."""
+    """Disable progress bars while files are read."""
     logging = transformers.utils.logging
-    shown = logging.is_progress_bar_enabled()
+    enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if enabled:
             logging.enable_progress_bar()

@@ -1,4 +1,4 @@
-"""Residual networks (He et al. 2016), with the layer names that published weights have."""
+"""A small CNN, and residual networks (He et al. 2016) with the layer names of published weights."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from deformrs.config import Config
 class SmallCNN(nn.Module):
     """Three convolutions and a linear layer: [n, channels, h, w] in [0, 1] -> [n, num_classes].
 
-    The weights are drawn from `seed` alone, so equal arguments give equal networks. `arguments`
-    are those it was made with.
+    It normalises its images itself. The weights are drawn from `seed` alone, so equal arguments
+    give equal networks. `arguments` holds the arguments of the constructor.
     """
 
     def __init__(
         self, num_classes: int = 10, channels: int = 1, width: int = 24, seed: int = 0
     ) -> None:
         super().__init__()
-        self.arguments = check_arguments(num_classes, channels, width, seed)
+        self.arguments = _checked(num_classes, channels, width, seed)
         with torch.device("meta"):  # PyTorch's constructors would draw from global random state
             self.features = nn.Sequential(
                 _layer(channels, width, stride=2),
@@ -35,12 +35,12 @@ class SmallCNN(nn.Module):
         _draw_cnn_weights(self, torch.Generator().manual_seed(seed))
 
     def forward(self, images: Tensor) -> Tensor:
-        scores: Tensor = self.head(self.features((images - 0.5) / 0.5))
-        return scores
+        logits: Tensor = self.head(self.features((images - 0.5) / 0.5))
+        return logits
 
 
-def check_arguments(num_classes: int, channels: int, width: int, seed: int) -> Config:
-    """What a network of this package was made with, as plain values."""
+def _checked(num_classes: int, channels: int, width: int, seed: int) -> Config:
+    """Return the arguments of a constructor as plain values; raise if one is invalid."""
     for name, value in (("num_classes", num_classes), ("channels", channels), ("width", width)):
         check_integer(name, value, least=1)
     check_seed("seed", seed)
@@ -71,7 +71,7 @@ def _draw_cnn_weights(model: nn.Module, generator: torch.Generator) -> None:
 
 
 class _BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions beside a shortcut."""
+    """Two 3 x 3 convolutions with a shortcut."""
 
     growth = 1
 
@@ -89,7 +89,7 @@ class _BasicBlock(nn.Module):
 
 
 class _Bottleneck(nn.Module):
-    """1 x 1, 3 x 3 and 1 x 1 convolutions beside a shortcut; the middle one has the stride."""
+    """1 x 1, 3 x 3 and 1 x 1 convolutions with a shortcut; the middle one has the stride."""
 
     growth = 4
 
@@ -114,7 +114,7 @@ _Block = type[_BasicBlock] | type[_Bottleneck]
 
 
 class _ResNet(nn.Module):
-    """A stem, four stages of blocks, the average over the image, a linear layer."""
+    """A stem, four stages of blocks, global average pooling and a linear layer."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class _ResNet(nn.Module):
         seed: int,
     ) -> None:
         super().__init__()
-        self.arguments = check_arguments(num_classes, channels, width, seed)
+        self.arguments = _checked(num_classes, channels, width, seed)
         kernel, stride = (3, 1) if small else (7, 2)
         outputs = block.growth * width
         with torch.device("meta"):  # PyTorch's constructors would draw from global random state
@@ -146,16 +146,17 @@ class _ResNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         features = self.maxpool(relu(self.bn1(self.conv1(images)), inplace=True))
         features = self.layer4(self.layer3(self.layer2(self.layer1(features))))
-        scores: Tensor = self.fc(self.avgpool(features).flatten(1))
-        return scores
+        logits: Tensor = self.fc(self.avgpool(features).flatten(1))
+        return logits
 
 
 class ResNet18(_ResNet):
-    """For small images, as of MNIST and CIFAR-10: [n, channels, h, w] -> [n, num_classes].
+    """ResNet-18 for small images (MNIST, CIFAR-10): [n, channels, h, w] -> [n, num_classes].
 
-    Its stem is a 3 x 3 convolution that keeps the size, which may be any. `width` is the number
-    of features after the stem. It does not normalise its images. The weights are drawn from
-    `seed` alone, so equal arguments give equal networks. `arguments` are those it was made with.
+    Its stem is a 3 x 3 convolution that keeps the size of the image. `width` is the number of
+    features after the stem. It does not normalise its images. The weights are drawn from `seed`
+    alone, so equal arguments give equal networks. `arguments` holds the arguments of the
+    constructor.
     """
 
     def __init__(
@@ -165,10 +166,10 @@ class ResNet18(_ResNet):
 
 
 class ResNet50(_ResNet):
-    """For photographs, as of ImageNet: [n, channels, h, w] -> [n, num_classes].
+    """ResNet-50 for photographs (ImageNet): [n, channels, h, w] -> [n, num_classes].
 
     Its stem, a 7 x 7 convolution and max pooling, leaves a quarter of the size. For the rest see
-    `ResNet18`. Weights of ResNet-50 that torchvision and timm publish fit into it.
+    `ResNet18`. The ResNet-50 weights that torchvision and timm publish fit into it.
     """
 
     def __init__(

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from deformrs.config import Config
 from deformrs.data.preparation import Preparation
-from deformrs.errors import InputError, ModelError
-from deformrs.models.optional_dependencies import first_line, import_extra
+from deformrs.errors import InputError, ModelError, first_line
+from deformrs.models.optional_dependencies import import_extra
 from deformrs.models.types import NetworkSpec, ResolvedSource, in_batches
 from deformrs.models.weights import require_file
 from deformrs.runs.files import file_digest
@@ -25,7 +25,7 @@ _LOCATION = b"\x0a\x08location\x12"  # an entry of external data, as protobuf wr
 
 
 def load_onnx(path: Path, device: torch.device) -> ResolvedSource:
-    """`*.onnx` with one input, N x C x H x W, and one output. A fixed H x W is cut out."""
+    """Load a `.onnx` file from N x C x H x W to logits. A fixed H x W becomes the crop."""
     require_file("the ONNX file", path)
     runtime = import_extra("onnxruntime", "onnx")
     session = _session(runtime, path, device)
@@ -46,7 +46,7 @@ def load_onnx(path: Path, device: torch.device) -> ResolvedSource:
 
 
 class _Session(nn.Module):
-    """An ONNX session as a module. Images may lie on any device."""
+    """An ONNX session as a module. It takes images on any device."""
 
     def __init__(self, session: Any, batch: int | None, dtype: type) -> None:
         super().__init__()
@@ -59,15 +59,15 @@ class _Session(nn.Module):
     def _run(self, images: Tensor) -> Tensor:
         array: NDArray[np.floating] = images.cpu().numpy().astype(self.dtype)
         try:
-            (scores,) = self.session.run([self.output], {self.input: array})
+            (logits,) = self.session.run([self.output], {self.input: array})
         except Exception as error:  # the runtime's errors have no class of their own
             raise ModelError(
-                "the ONNX file's answer",
+                "the output of the ONNX file",
                 f"an error ({first_line(error)})",
-                f"must be scores for images of shape {array.shape}",
-                "give it the channels and the size that it wants",
+                f"must be logits for images of shape {array.shape}",
+                "prepare images with the channels and the size that it accepts",
             ) from error
-        return torch.from_numpy(np.asarray(scores)).to(images.device)
+        return torch.from_numpy(np.asarray(logits)).to(images.device)
 
 
 def _session(runtime: ModuleType, path: Path, device: torch.device) -> Any:
@@ -75,10 +75,10 @@ def _session(runtime: ModuleType, path: Path, device: torch.device) -> Any:
     options.intra_op_num_threads = torch.get_num_threads()
     options.inter_op_num_threads = 1
     options.use_deterministic_compute = True
-    options.log_severity_level = 4  # errors are raised; they need not be printed too
+    options.log_severity_level = 4  # errors are raised, and need not be printed as well
     provider: Any = "CPUExecutionProvider"
     if device.type == "cuda":
-        # Neither TF32 nor algorithms that are chosen by how fast they ran this time.
+        # Neither TF32 nor algorithms chosen by a timing.
         settings = {
             "device_id": device.index or 0,
             "use_tf32": 0,
@@ -106,16 +106,16 @@ def _session(runtime: ModuleType, path: Path, device: torch.device) -> Any:
 
 
 def _external(path: Path) -> list[Path]:
-    """The files beside it that hold its weights."""
+    """Return the files of its folder that hold its weights."""
     content = path.read_bytes()
-    found = set()
+    files = set()
     for match in re.finditer(re.escape(_LOCATION), content):
         length, start = content[match.end()], match.end() + 1
         if length >= 128:  # a second digit, in base 128
             length, start = length - 128 + 128 * content[start], start + 1
-        found.add(path.parent / content[start : start + length].decode(errors="replace"))
-    return sorted(file for file in found if file.is_file())
+        files.add(path.parent / content[start : start + length].decode(errors="replace"))
+    return sorted(file for file in files if file.is_file())
 
 
-def _unfit(path: Path, got: str, wanted: str) -> InputError:
-    return InputError(f"the ONNX file {path}", got, f"must be for {wanted}", "export it so")
+def _unfit(path: Path, got: str, required: str) -> InputError:
+    return InputError(f"the ONNX file {path}", got, f"must be for {required}", "export it so")

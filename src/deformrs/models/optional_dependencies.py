@@ -1,4 +1,4 @@
-"""Packages that may be absent, that talk too much, draw at random, or want a network."""
+"""Packages that may be missing, write to the log, draw from the global random state or download."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 import torch
 
-from deformrs.errors import InputError
+from deformrs.errors import InputError, first_line
 
 
 def import_extra(package: str, extra: str, purpose: str = "this model") -> ModuleType:
-    """The package, or an error that says which extra of this one brings it."""
+    """Return the package; raise an error that names the extra to install if it is missing."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
@@ -39,7 +39,7 @@ def import_extra(package: str, extra: str, purpose: str = "this model") -> Modul
 
 @contextmanager
 def quiet(*loggers: str) -> Iterator[None]:
-    """Keep these loggers silent for a while: what goes wrong is raised as an error."""
+    """Silence these loggers: errors are raised, and need not be logged as well."""
     before = {name: logging.getLogger(name).level for name in loggers}
     for name in loggers:
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -52,30 +52,29 @@ def quiet(*loggers: str) -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Let code that draws weights from torch's global random state draw them from `seed` alone.
+    """Seed torch's global random state, and restore it afterwards.
 
-    That state is as before afterwards. Other threads should draw nothing meanwhile.
+    For constructors of layers that take no generator of their own: those of other libraries and
+    of the user. Other threads must not draw meanwhile.
     """
-    # The constructors of layers take no generator of their own. Networks of this package go
-    # around them; those of other libraries, and the user's, cannot be made otherwise.
     generator = torch.default_generator
     before = generator.get_state()
     generator.manual_seed(seed)
     try:
-        with torch.device("cpu"):  # another default device has a state of its own
+        with torch.device("cpu"):  # another default device has a random state of its own
             yield
     finally:
         generator.set_state(before)
 
 
 def reachable(address: str) -> bool:
-    """Can the host of that address be asked for? Answers at once when there is no network.
+    """Return whether the host of a URL resolves, which takes no time without a network.
 
-    Downloaders try for most of a minute before they give up.
+    Downloaders retry for most of a minute before they give up.
     """
     parts = urlsplit(address)
     if parts.scheme in urllib.request.getproxies():
-        return True  # the proxy knows the names
+        return True  # the proxy resolves names
     try:
         socket.getaddrinfo(parts.hostname, parts.port or 443)
     except OSError:
@@ -83,13 +82,8 @@ def reachable(address: str) -> bool:
     return True
 
 
-def first_line(error: BaseException) -> str:
-    """What an exception says, in one line."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
-
-
 def no_weights(source: str, reason: str) -> InputError:
-    """The error for a name whose published weights cannot be had."""
+    """Return the error for a network whose published weights cannot be loaded."""
     return InputError(
         f"the model {source}",
         f"without weights ({reason})",

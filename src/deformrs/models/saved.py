@@ -1,37 +1,88 @@
-"""A trained network in a folder: model.json says what it is, model.safetensors holds it."""
+"""Networks in run folders and in the user's Python files.
+
+A run folder holds `model.json`, which describes its network, and `model.safetensors`, its weights.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from deformrs.config import Config, ConfigValue
+from deformrs.config import Config
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models.registry import (
     build_network,
     check_name,
-    library_version,
+    library_of,
     name_and_arguments,
     of_library,
 )
-from deformrs.models.types import NetworkSpec, ResolvedSource, check_normalisation, require_trust
+from deformrs.models.types import (
+    NetworkSpec,
+    ResolvedSource,
+    check_normalisation,
+    require_trust,
+)
 from deformrs.models.weights import fit_state, read_state
-from deformrs.runs.files import file_digest, sync_folder, write_atomically
+from deformrs.runs.files import file_digest, write_atomically
 from deformrs.specs import load_object, users_code
+
+MODEL, WEIGHTS = "model.json", "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Description:
+    """The content of a `model.json`: all that is known of a network but its weights."""
+
+    folder: Path
+    network: str
+    arguments: Config
+    preparation: Preparation
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    class_names: tuple[str, ...] | None
+    sha256: str
+
+    def applied_to(self, spec: NetworkSpec) -> NetworkSpec:
+        """Return the network with the preprocessing that is described here."""
+        return dataclasses.replace(
+            spec,
+            preparation=self.preparation,
+            mean=self.mean,
+            std=self.std,
+            class_names=self.class_names,
+        )
+
+    def check_weights(self) -> None:
+        """Raise unless the weights in the folder are those that are described."""
+        if file_digest(self.folder / WEIGHTS) != self.sha256:
+            raise _damaged(self.folder / WEIGHTS, f"not the weights that {MODEL} describes")
+
+    @property
+    def uses_code(self) -> bool:
+        """Whether a Python file builds the network."""
+        return isinstance(self.network, str) and of_file(self.network)
+
+    def require_trust(self, trust_code: bool) -> None:
+        """Raise unless the user trusts the Python file that builds the network."""
+        require_trust(
+            trust_code,
+            f"the network in {self.folder}",
+            f"built by {self.network}, a Python file that is executed",
+            f"or name the file yourself: --model {self.network} --weights {self.folder / WEIGHTS}",
+        )
 
 
 def of_file(source: str) -> bool:
-    """Does this name a function in a Python file?
+    """Return whether this names a function in a Python file.
 
     >>> of_file("mymodel.py:build"), of_file("mymodel.py")
     (True, False)
@@ -40,66 +91,49 @@ def of_file(source: str) -> bool:
 
 
 def load_factory(source: str, weights: Path | None) -> ResolvedSource:
-    """`mymodel.py:build`: call build(), which returns a network or a NetworkSpec; load weights."""
-    file, _, name = source.rpartition(":")
+    """Call `mymodel.py:build`, which returns a network or a NetworkSpec, and load weights into it.
+
+    If training such a network wrote the weights, the description in their folder wins over the
+    preprocessing that the function returns.
+    """
+    file, _, function = source.rpartition(":")
     path = Path(file)
-    spec = _build(path, name, source)
+    folder = folder_of_weights(source, weights)
+    description = None if folder is None else read_description(folder)
+    if description is not None:
+        description.check_weights()
+    spec = _call(path, function, source)
     files: Config = {path.name: file_digest(path)}
     if weights is not None:
         fit_state(spec.module, read_state(weights), str(weights))
         files[weights.name] = file_digest(weights)
+    if description is not None:
+        spec = description.applied_to(spec)
+        files[MODEL] = file_digest(description.folder / MODEL)
     return ResolvedSource(spec, {"files": files})
 
 
-def _build(path: Path, name: str, source: str) -> NetworkSpec:
-    function = load_object(path, name)
-    if not callable(function):
-        raise InputError(
-            source, f"a {type(function).__name__}", "must be a function", "name one that builds"
-        )
-    with users_code(path, f"the model {source}"):
-        spec = function()
-    if isinstance(spec, nn.Module):
-        return NetworkSpec(spec)
-    if isinstance(spec, NetworkSpec):
-        return spec
-    raise InputError(
-        f"what {source} returns",
-        f"a {type(spec).__name__}",
-        "must be a torch.nn.Module, or a deformrs.models.NetworkSpec",
-        "return the network",
-    )
+def load_saved(folder: Path, trust_code: bool = False) -> ResolvedSource:
+    """Return the network in a folder that `save_model` wrote.
 
-
-MODEL, WEIGHTS = "model.json", "model.safetensors"
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Saved:
-    """What a folder holds, and how `build_network` makes such a network."""
-
-    found: ResolvedSource
-    network: str
-    arguments: Config
-
-
-@dataclass(frozen=True)
-class Described:
-    """What a folder says of its network, not checked yet; `built` lacks the network itself."""
-
-    network: str
-    arguments: Config
-    spec: NetworkSpec
-    digest: str
-
-    def check_weights(self, folder: Path) -> str:
-        """The digest of the weights in the folder; raise if they are not those it speaks of."""
-        found = file_digest(folder / WEIGHTS)
-        if found != self.digest:
-            raise _damaged(folder / WEIGHTS, f"not the weights that {MODEL} speaks of")
-        return found
+    Guarantee: a Python file that the folder names is executed only with `trust_code`.
+    """
+    description = read_description(folder)
+    if description.uses_code:
+        description.require_trust(trust_code)
+        return load_factory(description.network, folder / WEIGHTS)
+    network = description.network
+    version = library_of(network)[2] if of_library(network) else {}
+    try:
+        module = build_network(network, description.arguments)
+    except InputError as error:
+        raise _damaged(folder / MODEL, error) from None
+    state = read_state(folder / WEIGHTS)
+    description.check_weights()
+    fit_state(module, state, str(folder / WEIGHTS))
+    spec = description.applied_to(NetworkSpec(module, channels_last=True))
+    files: Config = {MODEL: file_digest(folder / MODEL), WEIGHTS: description.sha256}
+    return ResolvedSource(spec, {"files": files, **version})
 
 
 def save_model(
@@ -112,12 +146,11 @@ def save_model(
     std: tuple[float, ...] | None = None,
     described: tuple[str, Config] | None = None,
 ) -> None:
-    """Write a network so that `load_model(folder)` finds it again.
+    """Write a network to a folder that `load_model` reads.
 
     `mean` and `std` are for a network that does not normalise its images itself. `described` is
-    the name and the arguments that `build_network` takes, for a network that is not of this
-    package. One from FILE.py:FUNCTION is written too, but no folder makes that file run: it is
-    loaded with its weights from the folder.
+    the name and the arguments for `build_network`, for a network that is not of this package. It
+    may be FILE.py:FUNCTION, which loading the folder executes only if it is trusted.
 
     Guarantee: a folder that was left half written is refused when it is loaded, never mixed.
     """
@@ -125,147 +158,45 @@ def save_model(
     name, arguments = name_and_arguments(module) if described is None else described
     if not of_file(name):
         check_name(name)
-    content = save({key: _alone(key, value) for key, value in module.state_dict().items()})
+    content = save({key: _unshared(key, value) for key, value in module.state_dict().items()})
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / (WEIGHTS + ".partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(folder / WEIGHTS)
-    sync_folder(folder)
+    write_atomically(folder / WEIGHTS, content)
     about: Config = {
         "network": name,
         "arguments": arguments,
         "preparation": preparation.to_config(),
-        "mean": _plain(mean),
-        "std": _plain(std),
-        "class_names": _plain(class_names),
+        "mean": None if mean is None else list(mean),
+        "std": None if std is None else list(std),
+        "class_names": None if class_names is None else list(class_names),
         "sha256": hashlib.sha256(content).hexdigest(),
     }
     # Last, with the digest of the weights: between the two replacements the folder does not fit.
     write_atomically(folder / MODEL, json.dumps(about, indent=2) + "\n")
 
 
-def load_saved(folder: Path, trust_code: bool) -> ResolvedSource:
-    """Load the network in a folder that `save_model` wrote.
-
-    Guarantee: a Python file that the folder names is executed only with `trust_code`.
-    """
-    network, weights = read_description(folder).network, folder / WEIGHTS
-    if not (isinstance(network, str) and of_file(network)):
-        return read_saved(folder).found
-    require_trust(
-        trust_code,
-        f"the network in {folder}",
-        f"built by {network}, a Python file that is executed",
-        f"or name the file yourself: --model {network} --weights {weights}",
-    )
-    return load_users(network, weights)
-
-
-def read_saved(folder: Path) -> Saved:
-    """The same, with the name and the arguments of the network."""
-    path = folder / MODEL
-    described = read_description(folder)
-    network, arguments = described.network, described.arguments
-    if isinstance(network, str) and of_file(network):
-        raise _code(folder, network)
-    version = library_version(network) if of_library(network) else {}
-    try:
-        module = build_network(network, arguments)
-    except InputError as error:
-        raise _damaged(path, error) from None
-    state = read_state(folder / WEIGHTS)
-    found = described.check_weights(folder)
-    fit_state(module, state, str(folder / WEIGHTS))
-    files: Config = {MODEL: file_digest(path), WEIGHTS: found}
-    spec = dataclasses.replace(described.spec, module=module)
-    if not version:  # one of this package knows its arguments in full
-        arguments = module.arguments  # type: ignore[assignment]
-    return Saved(ResolvedSource(spec, {"files": files, **version}), network, arguments)
-
-
-def read_description(folder: Path) -> Described:
-    """What the folder says of its network. Nothing is built."""
+def read_description(folder: Path) -> Description:
+    """Return the content of a folder's `model.json`; the network is not built."""
     path = folder / MODEL
     if not path.is_file():
-        raise _absent(folder)
+        raise _without_model(folder)
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
-        spec = NetworkSpec(
-            nn.Identity(),  # for the network, which comes when the rest is known to be sound
-            Preparation.from_config(about["preparation"]),
-            _tuple(about["mean"]),
-            _tuple(about["std"]),
-            _tuple(about["class_names"]),
-            channels_last=True,
+        mean, std, names = (
+            None if about[key] is None else tuple(about[key])
+            for key in ("mean", "std", "class_names")
         )
-        return Described(about["network"], about["arguments"], spec, about["sha256"])
+        check_normalisation(mean, std)
+        preparation = Preparation.from_config(about["preparation"])
+        network, arguments, digest = about["network"], about["arguments"], about["sha256"]
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(path, error) from None
+    return Description(folder, network, arguments, preparation, mean, std, names, digest)
 
 
-def _alone(key: str, value: object) -> Tensor:
-    """A copy for the file, which takes no two tensors that share their memory."""
-    if not isinstance(value, Tensor):
-        raise InputError(
-            f"{key!r} of the network",
-            f"a {type(value).__name__}",
-            "must be a tensor to be saved",
-            "keep it as a buffer, or leave it out of the state dict",
-        )
-    return value.detach().cpu().clone(memory_format=torch.contiguous_format)
+def folder_of_weights(source: str, weights: Path | None) -> Path | None:
+    """Return the folder in which training a network from FILE.py:FUNCTION wrote these weights.
 
-
-def _plain(values: tuple[float, ...] | tuple[str, ...] | None) -> ConfigValue:
-    return None if values is None else list(values)
-
-
-def _tuple(values: list[T] | None) -> tuple[T, ...] | None:
-    return None if values is None else tuple(values)
-
-
-def _absent(folder: Path) -> InputError:
-    if (folder / "training.json").is_file():
-        return InputError(
-            f"the folder {folder}",
-            "of a training that is not finished",
-            f"must hold a {MODEL}",
-            "give the command that began it again, which goes on where it stopped",
-        )
-    return InputError(
-        f"the folder {folder}",
-        f"without a {MODEL}",
-        "must be one that training wrote",
-        f"for a Hugging Face model write hf:{folder}",
-    )
-
-
-def _code(folder: Path, network: str) -> InputError:
-    """The error for a network from a Python file, with the options that give the same function."""
-    return InputError(
-        f"the network in {folder}",
-        f"built by {network}",
-        "is never built because a folder says so, since that runs a Python file",
-        f"name the file yourself: --model {network} --weights {folder / WEIGHTS}",
-    )
-
-
-def _damaged(path: Path, reason: Exception | str) -> InputError:
-    known = isinstance(reason, InputError | str)
-    return InputError(
-        str(path),
-        f"damaged ({reason if known else repr(reason)})",
-        "must be as deformrs wrote it",
-        "save the model again",
-    )
-
-
-def folder_beside(source: str, weights: Path | None) -> Path | None:
-    """The folder that says what these weights want, for a network from FILE.py:FUNCTION.
-
-    It is one that training such a network wrote, and the weights are its own. None otherwise.
+    None if `source` is no such network, or the weights come from elsewhere.
     """
     if weights is None or not of_file(source) or weights.name != WEIGHTS:
         return None
@@ -278,31 +209,66 @@ def folder_beside(source: str, weights: Path | None) -> Path | None:
         raise InputError(
             str(path),
             f"damaged ({error})",
-            "must say what the weights beside it want",
+            f"must describe the weights next to it, {WEIGHTS}",
             "save the model again, or move the weights elsewhere",
         ) from None
     network = about.get("network") if isinstance(about, dict) else None
     return weights.parent if isinstance(network, str) and of_file(network) else None
 
 
-def load_users(source: str, weights: Path | None) -> ResolvedSource:
-    """The network of FILE.py:FUNCTION, prepared and normalised as its weights were trained.
-
-    What the folder of the weights says wins over what the function returns.
-    """
-    folder = folder_beside(source, weights)
-    if folder is None or weights is None:
-        return load_factory(source, weights)
-    described = read_description(folder)
-    described.check_weights(folder)
-    found, said = load_factory(source, weights), described.spec
-    spec = dataclasses.replace(
-        found.spec,
-        preparation=said.preparation,
-        mean=said.mean,
-        std=said.std,
-        class_names=said.class_names,
+def _call(path: Path, name: str, source: str) -> NetworkSpec:
+    function = load_object(path, name)
+    if not callable(function):
+        raise InputError(
+            source, f"a {type(function).__name__}", "must be a function", "name one that builds"
+        )
+    with users_code(path, f"the model {source}"):
+        returned = function()
+    if isinstance(returned, nn.Module):
+        return NetworkSpec(returned)
+    if isinstance(returned, NetworkSpec):
+        return returned
+    raise InputError(
+        f"the return value of {source}",
+        f"a {type(returned).__name__}",
+        "must be a torch.nn.Module, or a deformrs.models.NetworkSpec",
+        "return the network",
     )
-    files = found.about["files"]
-    assert isinstance(files, dict)
-    return ResolvedSource(spec, {"files": files | {MODEL: file_digest(folder / MODEL)}})
+
+
+def _unshared(key: str, value: object) -> Tensor:
+    """Return a copy of a tensor: a .safetensors file takes no two that share memory."""
+    if not isinstance(value, Tensor):
+        raise InputError(
+            f"{key!r} of the network",
+            f"a {type(value).__name__}",
+            "must be a tensor to be saved",
+            "keep it as a buffer, or leave it out of the state dict",
+        )
+    return value.detach().cpu().clone(memory_format=torch.contiguous_format)
+
+
+def _without_model(folder: Path) -> InputError:
+    if (folder / "training.json").is_file():
+        return InputError(
+            f"the folder {folder}",
+            "of a training that is not finished",
+            f"must hold a {MODEL}",
+            "run the command that started it again: training resumes where it stopped",
+        )
+    return InputError(
+        f"the folder {folder}",
+        f"without a {MODEL}",
+        "must be one that training wrote",
+        f"for a Hugging Face model write hf:{folder}",
+    )
+
+
+def _damaged(path: Path, reason: Exception | str) -> InputError:
+    known = isinstance(reason, InputError | str)
+    return InputError(
+        str(path),
+        f"damaged ({reason if known else repr(reason)})",
+        "must be as deformrs wrote it",
+        "save the model again",
+    )

@@ -1,9 +1,9 @@
-"""From a source, as people write it, to a classifier that is ready to be certified."""
+"""`load_model`: from a source, as typed on the command line, to a classifier to be certified."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import difflib
 import hashlib
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ import torch
 
 from deformrs.config import Config
 from deformrs.data.preparation import Preparation
-from deformrs.errors import InputError
+from deformrs.errors import InputError, nearest
 from deformrs.execution import usable_device
 from deformrs.models.exported import load_exported
 from deformrs.models.folding import fold_known
@@ -24,9 +24,8 @@ from deformrs.models.precision import (
     automatic_precision,
     check_precision,
 )
-from deformrs.models.saved import load_saved, load_users, of_file
-from deformrs.models.timm import load_timm
-from deformrs.models.torchvision import load_torchvision
+from deformrs.models.registry import load_library_network, of_library
+from deformrs.models.saved import load_factory, load_saved, of_file
 from deformrs.models.types import (
     Classifier,
     LoadedModel,
@@ -43,7 +42,7 @@ _WEIGHTS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
 
 
 def load_model(
-    source: str,
+    source: str | NetworkSpec,
     *,
     weights: Path | None = None,
     preparation: Preparation | None = None,
@@ -53,29 +52,31 @@ def load_model(
     device: torch.device | str = "cpu",
     trust_code: bool = False,
 ) -> LoadedModel:
-    """The classifier that `source` names.
+    """Return the classifier that `source` names, ready to be certified.
 
         runs/quickstart       a folder that training wrote
         mymodel.py:build      a function that returns a network, or a NetworkSpec
         model.onnx            run by ONNX Runtime
-        model.pt2             written by torch.export.save
+        model.pt2             written by torch.export.save; needs trust_code
         timm:resnet18         a network of that library, its weights downloaded or given
         torchvision:resnet18  likewise
         hf:ORG/NAME           an image classifier of Hugging Face; also hf:FOLDER
 
-    `weights` is a .safetensors or .pth file with a state dict; that of a folder which training
-    mymodel.py:build wrote brings what the folder says. `mean` and `std` win over what the source
-    says; of `preparation`, every field that is not None does, and `interpolation`
-    with `resize` or where it is not the usual "bilinear".
+    A NetworkSpec, a network that exists already, is copied.
+
+    `weights` is a .safetensors or .pth file with a state dict. For mymodel.py:build it may be that
+    of a run folder, whose preprocessing then applies. `mean` and `std` override those of the
+    source; of `preparation`, every field that is not None does, and `interpolation` if `resize` is
+    given or it is not the default "bilinear".
 
     Guarantee: without `trust_code` no code is executed but that of the Python file that `source`
     names. With it, a .pt2 file is loaded, which can run any code, and so is the Python file that a
-    run folder names: pass it for files of people you trust.
+    run folder names: pass it only for files from people you trust.
 
-    `precision` "auto" is bfloat16 where the device computes in it and the network answers in it,
-    else float32; `about` says which. Batch norms are folded into the layers before them where that
-    leaves the function as it is, see `fold_known`; `about` says that too, because the module
-    that runs is what a certificate speaks of.
+    `precision` "auto" is bfloat16 if the device computes in it and the network's logits hardly
+    change in it, else float32. Batch norms are folded into the layers before them where that
+    leaves the function unchanged, see `fold_known`. `about` records both, because the certificate
+    is for the module that is executed.
 
     >>> import tempfile
     >>> from deformrs.models import SmallCNN, save_model
@@ -84,59 +85,59 @@ def load_model(
     >>> load_model(str(folder)).preparation.words
     'grey'
     """
-    source = str(source)
     check_precision(precision)
     check_normalisation(mean, std)
     place = usable_device(device)
     if weights is not None:
         weights = Path(weights)
         require_file("the weights file", weights)
-    described = preparation is not None and mean is not None
-    found = _find(source, weights, place, described, trust_code)
-    if found.frozen_graph and precision not in ("auto", "float32"):
+    if isinstance(source, NetworkSpec):
+        name = f"a {type(source.module).__name__}"
+        _check_no_weights(name, weights)
+        own_copy = dataclasses.replace(source, module=copy.deepcopy(source.module))
+        resolved = ResolvedSource(own_copy, {"files": {}})
+    else:
+        name = str(source)
+        described = preparation is not None and mean is not None
+        resolved = _resolve(name, weights, place, described, trust_code)
+    if resolved.frozen_graph and precision not in ("auto", "float32"):
         raise InputError(
             "precision",
             repr(precision),
-            f"cannot be chosen for {source}, whose computation is fixed",
+            f"cannot be chosen for {name}, whose computation is fixed",
             "use float32, which runs it as it is",
         )
-    spec = found.spec
+    spec = resolved.spec
     if mean is not None:
         spec = dataclasses.replace(spec, mean=mean, std=std)
     if preparation is not None:
-        spec = dataclasses.replace(spec, preparation=_merge(spec.preparation, preparation))
-    about: Config = {"source": source, **found.about}
+        spec = dataclasses.replace(spec, preparation=_override(spec.preparation, preparation))
+    about: Config = {"source": name, **resolved.about}
     chosen: Precision = "float32"
-    if not found.frozen_graph:
-        about["state_sha256"] = state_digest(spec.module)
-        spec, norms = fold_known(spec)
-        about |= {} if norms is None else {"batch_norm": norms}
+    if not resolved.frozen_graph:
+        about["state_sha256"] = state_digest(spec.module.state_dict())
+        spec, batch_norms = fold_known(spec)
+        about |= {} if batch_norms is None else {"batch_norm": batch_norms}
         chosen = automatic_precision(spec, place) if precision == "auto" else precision
     about |= {
         "mean": None if spec.mean is None else list(spec.mean),
         "std": None if spec.std is None else list(spec.std),
         "precision": chosen,
     }
-    module = _module(spec, found, getattr(torch, chosen)).to(place)
-    return LoadedModel(module, spec.preparation, spec.class_names, about)
-
-
-def _module(spec: NetworkSpec, found: ResolvedSource, dtype: torch.dtype) -> Classifier:
-    """The module that runs, in evaluation mode and in its precision."""
-    classifier = Classifier(spec, dtype).eval().requires_grad_(False)
-    if found.frozen_graph:
+    classifier = Classifier(spec, getattr(torch, chosen)).eval().requires_grad_(False)
+    if resolved.frozen_graph:
         # Its state dict, which may hold no weights, then tells one file from another.
-        mark = hashlib.sha256(json.dumps(found.about["files"]).encode()).digest()
+        mark = hashlib.sha256(json.dumps(about["files"]).encode()).digest()
         classifier.register_buffer("mark", torch.tensor(list(mark), dtype=torch.uint8))
-        return classifier
-    spec.module.to(dtype)
-    if spec.channels_last:
-        spec.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return classifier
+    else:
+        spec.module.to(getattr(torch, chosen))
+        if spec.channels_last:
+            spec.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return LoadedModel(classifier.to(place), spec.preparation, spec.class_names, about)
 
 
 def check_source(source: str) -> None:
-    """Raise if this is none of the forms of a model; a form that is right may name nothing yet."""
+    """Raise if this has none of the forms of a model; one of the right form may not exist."""
     library, colon, _ = source.partition(":")
     path = Path(source)
     known = (bool(colon) and library in _LIBRARIES) or of_file(source)
@@ -144,24 +145,18 @@ def check_source(source: str) -> None:
         raise _unknown(source)
 
 
-def _find(
+def _resolve(
     source: str, weights: Path | None, device: torch.device, described: bool, trust_code: bool
 ) -> ResolvedSource:
     check_source(source)
-    library, colon, name = source.partition(":")
     path = Path(source)
-    if colon and library == "timm":
-        return load_timm(name, weights)
-    if colon and library == "torchvision":
-        return load_torchvision(name, weights)
+    if of_library(source):
+        return load_library_network(source, weights)
     if of_file(source):
-        return load_users(source, weights)
-    if weights is not None:
-        raise InputError(
-            "weights", weights, f"cannot be given for {source}, which has its own", "leave it out"
-        )
-    if colon and library == "hf":
-        return load_hugging_face(name, described)
+        return load_factory(source, weights)
+    _check_no_weights(source, weights)
+    if source.startswith("hf:"):
+        return load_hugging_face(source.removeprefix("hf:"), described)
     if path.suffix == ".onnx":
         return load_onnx(path, device)
     if path.suffix == ".pt2":
@@ -169,16 +164,23 @@ def _find(
     return load_saved(path, trust_code)
 
 
+def _check_no_weights(source: str, weights: Path | None) -> None:
+    if weights is not None:
+        raise InputError(
+            "weights", weights, f"cannot be given for {source}, which has its own", "leave it out"
+        )
+
+
 def _unknown(source: str) -> InputError:
     library, colon, name = source.partition(":")
     path = Path(source)
-    near = difflib.get_close_matches(library.lower(), _LIBRARIES, n=1)
+    close = nearest(library.lower(), _LIBRARIES)
     if path.suffix == ".py":
         remedy = f"name the function that builds it, e.g. {source}:build"
     elif path.suffix in _WEIGHTS:
-        remedy = "weights need a network: give it as the model and this file as the weights"
-    elif colon and near:
-        remedy = f"did you mean {near[0]}:{name}?"
+        remedy = "weights need a network: pass that as the model, and this file as the weights"
+    elif colon and close:
+        remedy = f"did you mean {close}:{name}?"
     elif "/" in source:
         remedy = f"there is no such file or folder; for Hugging Face write hf:{source}"
     else:
@@ -187,11 +189,11 @@ def _unknown(source: str) -> InputError:
     return InputError("the model", repr(source), f"must be one of {FORMS}", remedy)
 
 
-def _merge(said: Preparation, given: Preparation) -> Preparation:
-    usual = given.resize is None and given.interpolation == Preparation().interpolation
+def _override(source: Preparation, given: Preparation) -> Preparation:
+    default = given.resize is None and given.interpolation == Preparation().interpolation
     return Preparation(
-        resize=said.resize if given.resize is None else given.resize,
-        crop=said.crop if given.crop is None else given.crop,
-        interpolation=said.interpolation if usual else given.interpolation,
-        channels=said.channels if given.channels is None else given.channels,
+        resize=source.resize if given.resize is None else given.resize,
+        crop=source.crop if given.crop is None else given.crop,
+        interpolation=source.interpolation if default else given.interpolation,
+        channels=source.channels if given.channels is None else given.channels,
     )

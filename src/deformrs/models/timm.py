@@ -1,8 +1,7 @@
-"""Networks of the timm library, with downloaded or local weights."""
+"""Networks of the timm library."""
 
 from __future__ import annotations
 
-import difflib
 import math
 from pathlib import Path
 from types import ModuleType
@@ -10,100 +9,36 @@ from typing import Any
 
 from torch import nn
 
-from deformrs.config import Config
 from deformrs.data.preparation import Preparation
-from deformrs.errors import InputError, UnsupportedError
+from deformrs.errors import InputError, UnsupportedError, first_line, nearest
 from deformrs.models.optional_dependencies import (
-    first_line,
     import_extra,
     no_weights,
     quiet,
     reachable,
     seeded,
 )
-from deformrs.models.types import NetworkSpec, ResolvedSource
-from deformrs.models.weights import State, fit_state, read_state, sized_to
-from deformrs.runs.files import file_digest
+from deformrs.models.types import NetworkSpec
+from deformrs.models.weights import State, read_state
 
 
-def load_timm(name: str, weights: Path | None) -> ResolvedSource:
-    """`timm:NAME`, prepared and normalised as timm says. Local weights never touch the network."""
-    timm = known_timm(name)
-    about: Config = {"timm": str(timm.__version__)}
-    if weights is None:
-        network = _pretrained(timm, name)
-    else:
-        state = read_state(weights)
-        network = sized_to(state, lambda classes: _bare(timm, name, classes))
-        fit_state(network, state, str(weights))
-        about["files"] = {weights.name: file_digest(weights)}
-    return ResolvedSource(describe_timm(name, network), about)
+def new_network(name: str, num_classes: int | None, channels: int = 3, seed: int = 0) -> nn.Module:
+    """Return `timm:NAME` untrained, its weights drawn from `seed` alone.
 
-
-def known_timm(name: str) -> ModuleType:
-    """The library, or an error unless it is installed and knows the name."""
-    timm = import_extra("timm", "timm")
-    _check_name(timm, name)
-    return timm
-
-
-def new_timm(name: str, num_classes: int, channels: int, seed: int) -> nn.Module:
-    """`timm:NAME` for so many classes and channels, its weights drawn from `seed` alone."""
-    timm = known_timm(name)
-    return _bare(timm, name, num_classes, None if channels == 3 else channels, seed)
-
-
-def published_timm(name: str) -> State:
-    """The weights that timm offers: from the cache if they are there, else downloaded."""
-    state: State = _pretrained(known_timm(name), name).state_dict()
-    return state
-
-
-def describe_timm(name: str, network: nn.Module) -> NetworkSpec:
-    """The network with what timm says of it."""
-    timm = known_timm(name)
-    if not getattr(network, "num_classes", 0):
-        raise InputError(
-            f"the model timm:{name}", "without classes", "must be a classifier", "choose another"
-        )
-    wanted = timm.data.resolve_model_data_config(network)
-    return NetworkSpec(
-        network,
-        _preparation(name, wanted),
-        tuple(map(float, wanted["mean"])),
-        tuple(map(float, wanted["std"])),
-        _class_names(timm, network),
-        channels_last=True,
-    )
-
-
-def _check_name(timm: ModuleType, name: str) -> None:
-    known = timm.list_pretrained() if "." in name else timm.list_models()
-    if timm.is_model(name) and ("." not in name or name in known):
-        return
-    near = difflib.get_close_matches(name, known, n=1)
-    raise InputError(
-        "the model",
-        f"timm:{name}",
-        "must be a network that timm knows",
-        f"did you mean timm:{near[0]}?" if near else "see timm.list_models()",
-    )
-
-
-def _bare(
-    timm: ModuleType, name: str, classes: int | None, channels: int | None = None, seed: int = 0
-) -> nn.Module:
-    options = {} if channels is None else {"in_chans": channels}
+    Without `num_classes` it has timm's default number.
+    """
+    timm = _timm_with(name)
+    options: dict[str, Any] = {} if channels == 3 else {"in_chans": channels}
     try:
         with quiet("timm"), seeded(seed):
             network: nn.Module = timm.create_model(
-                name, pretrained=False, num_classes=classes, **options
+                name, pretrained=False, num_classes=num_classes, **options
             )
     except (RuntimeError, ValueError, TypeError, AssertionError) as error:
         raise InputError(
             f"the model timm:{name}",
             first_line(error),
-            f"must be built by timm for {classes} classes of images with {channels} channels"
+            f"must be built by timm for {num_classes} classes of images with {channels} channels"
             if options
             else "must be built by timm",
             "pass --channels 3, or choose another" if options else "choose another",
@@ -111,8 +46,14 @@ def _bare(
     return network
 
 
-def _pretrained(timm: ModuleType, name: str) -> nn.Module:
-    """With the weights that timm offers: from the cache if they are there, else downloaded."""
+def read_weights(name: str, weights: Path | None) -> tuple[State, str]:
+    """Return weights for `timm:NAME` and their origin.
+
+    None stands for the published ones, from the cache or else downloaded.
+    """
+    timm = _timm_with(name)
+    if weights is not None:
+        return read_state(weights), str(weights)
     config = timm.get_pretrained_cfg(name)
     if config is None or not config.has_weights:
         raise no_weights(f"timm:{name}", "there are none to download")
@@ -127,36 +68,68 @@ def _pretrained(timm: ModuleType, name: str) -> nn.Module:
             raise no_weights(f"timm:{name}", f"{hub.constants.ENDPOINT} cannot be reached")
     try:
         with quiet("timm", "huggingface_hub"), seeded(0):
-            network: nn.Module = timm.create_model(
-                name, pretrained=True, pretrained_cfg_overlay=overlay
-            )
+            network = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay)
     except (OSError, RuntimeError, ValueError, TypeError) as error:
         raise no_weights(f"timm:{name}", first_line(error)) from error
-    return network
+    state: State = network.state_dict()
+    return state, f"timm:{name}"
 
 
-def _preparation(name: str, wanted: dict[str, Any]) -> Preparation:
-    """What timm's own evaluation does before it normalises."""
-    channels, height, width = wanted["input_size"]
-    share, mode = wanted["crop_pct"], wanted["crop_mode"]
-    scaled = math.floor(height / share), math.floor(width / share)
+def describe(name: str, network: nn.Module, weights: Path | None) -> NetworkSpec:
+    """Return the network with timm's preparation, normalisation and class names."""
+    timm = _timm_with(name)
+    if not getattr(network, "num_classes", 0):
+        raise InputError(
+            f"the model timm:{name}", "without classes", "must be a classifier", "choose another"
+        )
+    config = timm.data.resolve_model_data_config(network)
+    return NetworkSpec(
+        network,
+        _preparation(name, config),
+        tuple(map(float, config["mean"])),
+        tuple(map(float, config["std"])),
+        _class_names(timm, network),
+        channels_last=True,
+    )
+
+
+def _timm_with(name: str) -> ModuleType:
+    """Return the library; raise unless it is installed and knows the network."""
+    timm = import_extra("timm", "timm")
+    known = timm.list_pretrained() if "." in name else timm.list_models()
+    if not timm.is_model(name) or ("." in name and name not in known):
+        close = nearest(name, known)
+        raise InputError(
+            "the model",
+            f"timm:{name}",
+            "must be a network that timm knows",
+            f"did you mean timm:{close}?" if close else "see timm.list_models()",
+        )
+    return timm
+
+
+def _preparation(name: str, config: dict[str, Any]) -> Preparation:
+    """Return the resizing and cropping of timm's own evaluation."""
+    channels, height, width = config["input_size"]
+    fraction, mode = config["crop_pct"], config["crop_mode"]
+    scaled = math.floor(height / fraction), math.floor(width / fraction)
     if mode not in ("center", "squash") or (mode == "center" and height != width):
         raise UnsupportedError(
             f"the preparation of timm:{name}",
             f"{mode!r} to {height} x {width}",
-            "must be a centre cut of a square, or squashed",
-            "give a preparation of your own",
+            "must be a centre crop of a square, or squashed",
+            "pass a preparation of your own",
         )
     return Preparation(
         resize=scaled if mode == "squash" else scaled[0],
         crop=(height, width),
-        interpolation=wanted["interpolation"],
+        interpolation=config["interpolation"],
         channels=channels,
     )
 
 
 def _class_names(timm: ModuleType, network: nn.Module) -> tuple[str, ...] | None:
-    """The names of the ImageNet that the weights are for, if timm can tell which."""
+    """Return the class names of the ImageNet variant of the weights, if timm can tell which."""
     subset = timm.data.infer_imagenet_subset(network)
     if not subset:
         return None

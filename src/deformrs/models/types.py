@@ -1,4 +1,4 @@
-"""The one module that runs: normalise, cast, call the network, read its scores."""
+"""The types that all model sources share, and the classifier that is certified."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from deformrs.errors import InputError, ModelError
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """A network and what it wants before it. A factory may return one in place of a bare network.
+    """A network with its preprocessing. A factory may return one instead of a bare network.
 
-    `mean` and `std` (one number, or one a channel) normalise images in [0, 1] before the
-    network; None where it needs none or does so itself. `channels_last` says that the network
-    takes that memory format, which is faster; one that calls `view` on its features may not.
+    `mean` and `std` (one number, or one per channel) normalise images in [0, 1] before the
+    network; None if it needs no normalisation or includes it. `channels_last` states that the
+    network accepts that memory format, which is faster; one that calls `view` on its features
+    may not.
     """
 
     module: nn.Module
@@ -36,9 +37,10 @@ class NetworkSpec:
 
 @dataclass(frozen=True)
 class ResolvedSource:
-    """What a source gives. `about` says which files, by their digests, and which libraries.
+    """The network that a source stands for.
 
-    `frozen_graph`: the computation was fixed when the file was written, precision included.
+    `about` records its files with their digests and the libraries with their versions.
+    `frozen_graph`: the file fixes the whole computation, including its precision.
     """
 
     spec: NetworkSpec
@@ -50,9 +52,9 @@ class ResolvedSource:
 class LoadedModel:
     """A classifier that is ready to be certified.
 
-    `module` maps N x C x H x W images in [0, 1] (float32) to N x K scores (float32). It is in
-    evaluation mode, on its device, and its weights take no gradients. `preparation` is what is
-    done to a stored image before. `about` holds the plain values that reproduce the model.
+    `module` maps N x C x H x W images in [0, 1] (float32) to N x K logits (float32). It is in
+    evaluation mode, on its device, and its weights require no gradients. `preparation` turns a
+    stored image into its input. `about` holds the plain values that reproduce the model.
     """
 
     module: nn.Module
@@ -62,7 +64,7 @@ class LoadedModel:
 
 
 def check_normalisation(mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> None:
-    """Both or neither, equally many finite numbers, no deviation of 0 or less."""
+    """Raise unless both are None, or finite numbers of one length with std above 0."""
     if mean is None and std is None:
         return
     if mean is None or std is None or len(mean) != len(std) or not mean:
@@ -82,7 +84,7 @@ def check_normalisation(mean: tuple[float, ...] | None, std: tuple[float, ...] |
 
 
 def require_trust(trust_code: bool, name: str, value: str, alternative: str) -> None:
-    """Raise unless the user said that this source of code is to be trusted."""
+    """Raise unless the user has stated that this code is to be trusted."""
     if not trust_code:
         raise InputError(
             name,
@@ -93,7 +95,7 @@ def require_trust(trust_code: bool, name: str, value: str, alternative: str) -> 
 
 
 class Classifier(nn.Module):
-    """N x C x H x W in [0, 1], float32 -> N x K scores, float32. Leaves its input as it is.
+    """Map N x C x H x W images in [0, 1] to N x K logits, both float32; the input is not modified.
 
     Images are normalised in float32 and then cast to the precision of the network.
     """
@@ -119,62 +121,66 @@ class Classifier(nn.Module):
             raise ModelError(
                 "the image",
                 f"of {images.shape[1]} channels",
-                f"must have the {self.mean.shape[1]} that the mean and std are for",
+                f"must have {self.mean.shape[1]}, as many as mean and std",
                 "prepare it with channels=3 for colour or 1 for grey",
             )
         # One after the other: on a CPU, a cast that also changes the layout takes twice as long.
         inputs = inputs.to(self.dtype)
         if self.channels_last:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        if self.mean is None and self._passes(images):
+        if self.mean is None and self._is_uncopied(images):
             inputs = inputs.clone()  # the network may work in place
-        return read_scores(self.network(inputs)).float()
+        return read_logits(self.network(inputs)).float()
 
-    def _passes(self, images: Tensor) -> bool:
-        """Are these in the precision and layout that the network takes, so that none is copied?"""
+    def _is_uncopied(self, images: Tensor) -> bool:
+        """Return whether casting and reordering these images returns the very same tensor."""
         layout = torch.channels_last
-        fits = not self.channels_last or images.is_contiguous(memory_format=layout)
-        return images.dtype == self.dtype and fits
+        ordered = not self.channels_last or images.is_contiguous(memory_format=layout)
+        return images.dtype == self.dtype and ordered
 
 
-def read_scores(output: object) -> Tensor:
-    """The scores in what a network returned, where there is no doubt which they are."""
-    found = output
+def read_logits(output: object) -> Tensor:
+    """Return the logits in a network's output; raise if it is ambiguous which they are."""
+    logits = output
     if isinstance(output, Mapping) and "logits" in output:
-        found = output["logits"]
+        logits = output["logits"]
     elif isinstance(getattr(output, "logits", None), Tensor):
-        found = output.logits  # type: ignore[attr-defined]
+        logits = output.logits  # type: ignore[attr-defined]
     elif isinstance(output, Mapping) and len(output) == 1:
-        found = next(iter(output.values()))
+        logits = next(iter(output.values()))
     elif isinstance(output, Sequence) and len(output) == 1:
-        found = output[0]
-    if not isinstance(found, Tensor):
-        held = f" of {len(output)}" if isinstance(output, Mapping | Sequence) else ""
+        logits = output[0]
+    if not isinstance(logits, Tensor):
+        length = f" of {len(output)}" if isinstance(output, Mapping | Sequence) else ""
         raise ModelError(
             "the network's output",
-            f"a {type(output).__name__}{held}",
-            "must be scores, or hold them as its only entry or as logits",
-            "return the scores alone",
+            f"a {type(output).__name__}{length}",
+            "must be logits, or hold them as its only entry or as 'logits'",
+            "return the logits alone",
         )
-    # Fully convolutional networks answer with N x K x 1 x 1.
-    scores = found.flatten(1) if found.dim() > 2 and set(found.shape[2:]) == {1} else found
-    if scores.dim() != 2 or not scores.is_floating_point():
+    # Fully convolutional networks return N x K x 1 x 1.
+    if logits.dim() > 2 and set(logits.shape[2:]) == {1}:
+        logits = logits.flatten(1)
+    if logits.dim() != 2 or not logits.is_floating_point():
         raise ModelError(
             "the network's output",
-            f"{found.dtype} of shape {tuple(found.shape)}",
-            "must be N x K floating-point scores",
-            "give a classifier of whole images",
+            f"{logits.dtype} of shape {tuple(logits.shape)}",
+            "must be N x K floating-point logits",
+            "use a classifier of whole images",
         )
-    return scores
+    return logits
 
 
 def in_batches(run: Callable[[Tensor], Tensor], images: Tensor, size: int | None) -> Tensor:
-    """`run` over batches of exactly that size, the last one filled up; None takes any size."""
+    """Return `run(images)`, computed in batches of exactly `size`, the last one padded.
+
+    None leaves the batch as it is.
+    """
     if size is None:
         return run(images)
-    answers = []
+    outputs = []
     for start in range(0, len(images), size):
-        part = images[start : start + size]
-        filler = part[-1:].expand(size - len(part), *part.shape[1:])
-        answers.append(run(torch.cat([part, filler]))[: len(part)])
-    return torch.cat(answers)
+        batch = images[start : start + size]
+        padding = batch[-1:].expand(size - len(batch), *batch.shape[1:])
+        outputs.append(run(torch.cat([batch, padding]))[: len(batch)])
+    return torch.cat(outputs)

@@ -1,4 +1,4 @@
-"""State dicts: read without running anything, fitted into a network with errors that say why."""
+"""Weights: state dicts read without executing anything, and fitted into a network."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from deformrs.errors import InputError
-from deformrs.models.optional_dependencies import first_line
+from deformrs.errors import InputError, first_line
 
 State = dict[str, Tensor]
 
-_HOLDERS = ("state_dict", "model", "model_state_dict")
-_WRAPPERS = ("module.", "_orig_mod.")  # of DataParallel and of torch.compile
+_KEYS = ("state_dict", "model", "model_state_dict")  # under which checkpoints keep the state dict
+_PREFIXES = ("module.", "_orig_mod.")  # of DataParallel and of torch.compile
 
 
 def read_state(path: Path) -> State:
-    """The tensors in a .safetensors or .pth file, by name.
+    """Return the tensors in a .safetensors or .pth file by name.
 
     Guarantee: nothing in the file is executed, and a pickle that holds more than tensors and
     plain values is refused.
@@ -35,63 +34,108 @@ def read_state(path: Path) -> State:
         if path.suffix == ".safetensors":
             return load_file(path)
         with warnings.catch_warnings():
-            # Of an unusual pickle protocol; what cannot be read is an error anyway.
+            # About an unusual pickle protocol; what cannot be read is an error anyway.
             warnings.simplefilter("ignore", UserWarning)
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
+        requested = re.search(r"GLOBAL ([\w.]+)", str(error))
+        reason = f"it imports {requested[1]}" if requested else "its pickle is not understood"
         raise InputError(
             f"the weights file {path}",
-            f"no plain state dict ({_reason(error)})",
-            "must hold tensors and plain values alone: other content could run code",
+            f"no plain state dict ({reason})",
+            "must hold only tensors and plain values: anything else could run code",
             "save a plain state dict as .safetensors",
         ) from None
     except MemoryError:
         raise
-    except Exception as error:  # broken content fails in any way, and is always reported
+    except Exception as error:  # a damaged file can raise anything
         raise InputError(
             f"the weights file {path}",
             f"unreadable ({first_line(error)})",
             "must be a state dict saved as .safetensors, or by torch.save",
             "save it again",
         ) from None
-    return _tensors(path, found)
+    return _state_in(path, content)
 
 
 def fit_state(network: nn.Module, state: State, origin: str) -> None:
-    """Load the weights, all of them, or raise naming the first key that does not fit."""
+    """Load all weights into a network; raise naming the first key that does not fit."""
     own = network.state_dict()
     state = unwrapped(state, own)
     misshapen = [k for k in own if k in state and shape_of(own[k]) != shape_of(state[k])]
     missing, unexpected = [k for k in own if k not in state], [k for k in state if k not in own]
+    mismatch = ""
     if not misshapen:
         try:
             missing, unexpected = network.load_state_dict(state, strict=False)
         except (RuntimeError, ValueError, TypeError) as error:
-            raise InputError(
-                f"the weights file {origin}",
-                f"from another network ({first_line(error)})",
-                "must fit the network key by key",
-                "build the network that they were saved from",
-            ) from error
+            mismatch = first_line(error)
     # Old checkpoints lack these counters, which evaluation does not read.
     missing = [key for key in missing if not key.endswith("num_batches_tracked")]
-    if missing or unexpected or misshapen:
+    if misshapen:
+        key = misshapen[0]
+        there, here = shape_of(state[key]), shape_of(own[key])
+        mismatch = f"{key!r} has shape {there}, not {here} ({len(misshapen)} such in all)"
+    for keys, problem in ((missing, "missing"), (unexpected, "unexpected")):
+        if keys:
+            mismatch += ", " if mismatch else ""
+            mismatch += f"{keys[0]!r} is {problem} ({len(keys)} in all)"
+    if mismatch:
         raise InputError(
             f"the weights file {origin}",
-            _misfit(own, state, missing, unexpected, misshapen),
+            f"from another network: {mismatch}",
             "must fit the network key by key",
             "build the network that they were saved from",
         )
 
 
-def unwrapped(state: State, own: State) -> State:
-    """A copy with the names that the network itself has, and the versions of its layers.
+def fit_resized(
+    network: nn.Module,
+    state: State,
+    origin: str,
+    num_classes: int,
+    build: Callable[[int], nn.Module],
+) -> bool:
+    """Load weights, but keep the network's own head if theirs is for other classes or missing.
 
-    Some layers rename what older files hold. A file that says no version is a new one.
+    `build(k)` returns the same network for k classes: the tensors that depend on k are the head.
+    All others must fit, as in `fit_state`. Returns whether the head was loaded too.
+    """
+    own = network.state_dict()
+    merged = unwrapped(state, own)
+    unfit = {key for key in own if key not in merged or shape_of(merged[key]) != shape_of(own[key])}
+    if unfit:
+        other = build(num_classes + 1).state_dict()
+        head = {key: own[key] for key in own if shape_of(other.get(key)) != shape_of(own[key])}
+        if unfit & head.keys():
+            merged.update(head)
+            fit_state(network, merged, origin)
+            return False
+    fit_state(network, state, origin)
+    return True
+
+
+def sized_to(state: State, build: Callable[[int | None], nn.Module]) -> nn.Module:
+    """Return a network with as many classes as the weights; `build(None)` has its default number.
+
+    The last tensor of a network is the bias or the weight of its head, with one row per class.
+    """
+    network = build(None)
+    name, default = list(network.state_dict().items())[-1]
+    given = state.get(name, default)
+    if given.dim() == 0 or given.shape[:1] == default.shape[:1]:
+        return network
+    return build(len(given))
+
+
+def unwrapped(state: State, own: State) -> State:
+    """Return a copy without the prefixes of wrappers, with the versions of the network's layers.
+
+    Some layers rename the keys of older files. A file without versions counts as a new one.
     """
     versions = getattr(state, "_metadata", None) or getattr(own, "_metadata", None)
-    for prefix in _WRAPPERS:
-        if _all_begin(state, prefix) and not _all_begin(own, prefix):
+    for prefix in _PREFIXES:
+        if _all_start_with(state, prefix) and not _all_start_with(own, prefix):
             state = {key.removeprefix(prefix): value for key, value in state.items()}
             versions = getattr(own, "_metadata", None)
     copy = OrderedDict(state)
@@ -99,16 +143,11 @@ def unwrapped(state: State, own: State) -> State:
     return copy
 
 
-def state_digest(network: nn.Module) -> str:
-    """A digest of all weights and buffers, whatever file they came in."""
-    return digest_of(network.state_dict())
-
-
-def digest_of(state: Mapping[str, object]) -> str:
-    """The same of a state dict."""
+def state_digest(state: Mapping[str, object]) -> str:
+    """Return the SHA-256 of all weights and buffers, whatever file they came in."""
     digest = hashlib.sha256()
     for name, tensor in sorted(state.items()):
-        if not isinstance(tensor, Tensor):  # what some layers keep besides
+        if not isinstance(tensor, Tensor):  # extra state that some layers keep
             digest.update(f"{name} {tensor!r}\n".encode())
             continue
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -118,7 +157,7 @@ def digest_of(state: Mapping[str, object]) -> str:
 
 
 def shape_of(value: object) -> tuple[int, ...] | None:
-    """None for what some layers keep besides tensors, and for lazy ones that have no shape yet."""
+    """Return a tensor's shape; None for lazy tensors and for extra state that is no tensor."""
     return tuple(value.shape) if isinstance(value, Tensor) and not is_lazy(value) else None
 
 
@@ -129,87 +168,27 @@ def require_file(name: str, path: Path) -> None:
         raise InputError(f"{name} {path}", state, "must be a file", "check the path")
 
 
-def _tensors(path: Path, found: object) -> State:
-    """The state dict in what a checkpoint holds, which may be nested under a usual key."""
-    inner = found
+def _state_in(path: Path, content: object) -> State:
+    """Return the state dict in a checkpoint, which may be nested under a usual key."""
+    inner = content
     while isinstance(inner, Mapping) and not all(isinstance(v, Tensor) for v in inner.values()):
-        key = next((k for k in _HOLDERS if isinstance(inner.get(k), Mapping)), None)
+        key = next((k for k in _KEYS if isinstance(inner.get(k), Mapping)), None)
         if key is None:
             break
         inner = inner[key]
-    whole = isinstance(inner, Mapping) and all(
+    valid = isinstance(inner, Mapping) and all(
         isinstance(k, str) and isinstance(v, Tensor) for k, v in inner.items()
     )
-    if not isinstance(inner, Mapping) or not whole or not inner:
-        held = ", ".join(map(repr, list(inner)[:4])) if isinstance(inner, Mapping) else ""
+    if not isinstance(inner, Mapping) or not valid or not inner:
+        keys = ", ".join(map(repr, list(inner)[:4])) if isinstance(inner, Mapping) else ""
         raise InputError(
             f"the weights file {path}",
-            f"a {type(found).__name__}" + (f" with {held}" if held else ""),
-            "must hold a state dict, bare or under " + ", ".join(_HOLDERS),
+            f"a {type(content).__name__}" + (f" with {keys}" if keys else ""),
+            "must hold a state dict, bare or under " + ", ".join(_KEYS),
             "save network.state_dict()",
         )
     return inner if isinstance(inner, dict) else dict(inner)
 
 
-def _misfit(
-    own: State, state: State, missing: list[str], unexpected: list[str], misshapen: list[str]
-) -> str:
-    parts = []
-    if misshapen:
-        key = misshapen[0]
-        there, here = shape_of(state[key]), shape_of(own[key])
-        parts.append(f"{key!r} has shape {there}, not {here} ({len(misshapen)} such in all)")
-    if missing:
-        parts.append(f"{missing[0]!r} is missing ({len(missing)} in all)")
-    if unexpected:
-        parts.append(f"{unexpected[0]!r} is unexpected ({len(unexpected)} in all)")
-    return "from another network: " + ", ".join(parts)
-
-
-def _all_begin(state: Mapping[str, Tensor], prefix: str) -> bool:
+def _all_start_with(state: Mapping[str, Tensor], prefix: str) -> bool:
     return bool(state) and all(key.startswith(prefix) for key in state)
-
-
-def _reason(error: pickle.UnpicklingError) -> str:
-    """What a pickle asked for, out of torch's long advice."""
-    asked = re.search(r"GLOBAL ([\w.]+)", str(error))
-    return f"it asks for {asked[1]}" if asked else "its pickle is not understood"
-
-
-def sized_to(state: State, build: Callable[[int | None], nn.Module]) -> nn.Module:
-    """The network with as many classes as the weights have; `build(None)` has its usual number.
-
-    A network's last tensor is the bias or the weight of its head, one row a class.
-    """
-    network = build(None)
-    name, usual = list(network.state_dict().items())[-1]
-    here = state.get(name, usual)
-    if here.dim() == 0 or here.shape[:1] == usual.shape[:1]:
-        return network
-    return build(len(here))
-
-
-def fit_resized(
-    network: nn.Module,
-    state: State,
-    origin: str,
-    num_classes: int,
-    build: Callable[[int], nn.Module],
-) -> bool:
-    """Load the weights; a head for other classes, or none, leaves the network's own as it is.
-
-    `build(k)` is the same network for k classes: what depends on k is the head. Everything else
-    must fit, as in `fit_state`. True if the head was loaded too.
-    """
-    own = network.state_dict()
-    found = unwrapped(state, own)
-    odd = {key for key in own if key not in found or shape_of(found[key]) != shape_of(own[key])}
-    if odd:
-        other = build(num_classes + 1).state_dict()
-        head = {key: own[key] for key in own if shape_of(other.get(key)) != shape_of(own[key])}
-        if odd & head.keys():
-            found.update(head)
-            fit_state(network, found, origin)
-            return False
-    fit_state(network, state, origin)
-    return True
