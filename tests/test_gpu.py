@@ -1,4 +1,4 @@
-"""The same path on a GPU, where there is one."""
+"""Certification on a GPU; skipped without one."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from deformrs.cli.certify import Sampling, certify_job
 from deformrs.cli.jobs import prepare
 from deformrs.data.preparation import Preparation
 from deformrs.errors import ScarcityWarning
+from deformrs.execution import Compiled
 from deformrs.geometry import read
 from deformrs.models import SmallCNN, load_model, save_model
 from deformrs.randomness import Stage
@@ -81,21 +82,24 @@ def test_the_device_is_the_models() -> None:
 
 
 @pytest.mark.filterwarnings("default")
-def test_counting_does_not_wait_for_the_device() -> None:
-    """The host waits as often for two batches as for forty: at the end, and not between."""
+@pytest.mark.parametrize("compiled", ["no", "default"])
+def test_counting_does_not_wait_for_the_device(compiled: Compiled) -> None:
+    """The host synchronizes as often for two batches as for forty: only at the end."""
     model = SmallCNN(width=8).eval().cuda()
     image = torch.rand(1, 28, 28, generator=torch.Generator()).cuda()
-    g = SmoothedClassifier(model, Rotation(), Uniform(0.5), 10, batch_size=1024)
-    g.count(image, 2048, Stage.ESTIMATE)
-    waits = []
+    g = SmoothedClassifier(model, Rotation(), Uniform(0.5), 10, batch_size=1024, compiled=compiled)
+    synchronizations = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch.compile, which depend on the version
+        g.count(image, 2048, Stage.ESTIMATE)
     for n in (2048, 40 * 1024):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             torch.cuda.set_sync_debug_mode("warn")
             g.count(image, n, Stage.ESTIMATE)
             torch.cuda.set_sync_debug_mode("default")
-        waits.append(sum("synchroniz" in str(warning.message) for warning in caught))
-    assert 0 < waits[1] <= waits[0] < 10
+        synchronizations.append(sum("synchroniz" in str(w.message) for w in caught))
+    assert 0 < synchronizations[1] <= synchronizations[0] < 10
 
 
 def test_memory_is_flat_in_n() -> None:
@@ -111,7 +115,7 @@ def test_memory_is_flat_in_n() -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
-def test_a_whole_job_on_the_gpu_goes_on_to_the_same_bytes(tmp_path: Path, precision: str) -> None:
+def test_an_interrupted_run_resumes_to_the_same_bytes(tmp_path: Path, precision: str) -> None:
     save_model(tmp_path / "net", SmallCNN(width=8, seed=2).eval(), Preparation(channels=1))
     model = ModelOptions(str(tmp_path / "net"), precision=precision, device="cuda")  # type: ignore[arg-type]
     smoothing = SmoothingOptions("rotation", "uniform:60deg")
@@ -134,8 +138,8 @@ def test_an_exported_program_on_the_gpu(tmp_path: Path) -> None:
     images = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     loaded = load_model(str(tmp_path / "net.pt2"), device="cuda", trust_code=True)
     with torch.inference_mode():
-        found = loaded.module(images.cuda()).cpu()
-        assert torch.allclose(found, net(images), atol=0.02)
+        scores = loaded.module(images.cuda()).cpu()
+        assert torch.allclose(scores, net(images), atol=0.02)
 
 
 def test_images_that_share_batches_agree_with_each_alone(tmp_path: Path) -> None:
@@ -147,9 +151,9 @@ def test_images_that_share_batches_agree_with_each_alone(tmp_path: Path) -> None
     shared = list(certify_dataset(g, images, n=1000, out=tmp_path))
     assert read_config(tmp_path)["together"] == 66
     for one, other in zip(alone, shared, strict=True):
-        found, expected = (r.certificate.counts.estimation for r in (one, other))
-        # Rounding may settle a near tie in another way: one sample in a thousand at most.
-        assert sum(abs(a - b) for a, b in zip(found, expected, strict=True)) <= 2
+        ours, expected = (r.certificate.counts.estimation for r in (one, other))
+        # Rounding may break a near tie differently: one sample in a thousand at most.
+        assert sum(abs(a - b) for a, b in zip(ours, expected, strict=True)) <= 2
     whole = (tmp_path / CERTIFICATES).read_bytes()
     lines = whole.splitlines(keepends=True)
     for kept in (3, 9):
@@ -164,14 +168,14 @@ def test_decided_images_share_batches(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(1)
     images = [(torch.rand(1, 28, 28, generator=generator), k) for k in range(10)]
     g = SmoothedClassifier(network, Rotation(), Uniform(1.0), 10, batch_size=512)
-    asked = Stopping(radii=("10deg",))
-    alone = list(certify_dataset(g, images, n=5000, stopping=asked, together=1))
-    shared = list(certify_dataset(g, images, n=5000, stopping=asked, out=tmp_path))
+    stopping = Stopping(radii=("10deg",))
+    alone = list(certify_dataset(g, images, n=5000, stopping=stopping, together=1))
+    shared = list(certify_dataset(g, images, n=5000, stopping=stopping, out=tmp_path))
     assert read_config(tmp_path)["together"] == 2048
     for one, other in zip(alone, shared, strict=True):
         a, b = one.certificate.counts, other.certificate.counts
         assert a.selection == b.selection
-        if a.n == b.n:  # rounding may settle a near tie, and then the moment to stop, otherwise
+        if a.n == b.n:  # rounding may break a near tie differently, and so change where to stop
             assert sum(abs(x - y) for x, y in zip(a.estimation, b.estimation, strict=True)) <= 4
     pairs = zip(alone, shared, strict=True)
     assert sum(a.certificate.counts.n == b.certificate.counts.n for a, b in pairs) >= 8
@@ -179,11 +183,11 @@ def test_decided_images_share_batches(tmp_path: Path) -> None:
 
 def test_a_batch_that_does_not_fit_is_halved() -> None:
     class Wide(torch.nn.Module):
-        """Needs 8 GiB for every image of a batch."""
+        """Allocates 8 GiB per image of a batch."""
 
         def forward(self, images: Tensor) -> Tensor:
-            room = torch.empty(len(images), 2**33, dtype=torch.uint8, device=images.device)
-            del room
+            memory = torch.empty(len(images), 2**33, dtype=torch.uint8, device=images.device)
+            del memory
             return images.mean(dim=(1, 2, 3), keepdim=False)[:, None] * torch.tensor(
                 [1.0, -1.0], device=images.device
             )
@@ -193,12 +197,12 @@ def test_a_batch_that_does_not_fit_is_halved() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert g.certify(image, n=300, n0=50).counts.estimation == (300, 0)
-    said = [str(w.message) for w in caught if issubclass(w.category, ScarcityWarning)]
-    assert said
-    assert "do not fit into the memory of the device: it continuing with batches of" in said[-1]
+    notes = [str(w.message) for w in caught if issubclass(w.category, ScarcityWarning)]
+    assert notes
+    assert "batches of" in notes[-1]
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch.compile, which differ from version to version
+@pytest.mark.filterwarnings("ignore")  # of torch.compile, which depend on the version
 @pytest.mark.parametrize("deformation", EXAMPLES)
 def test_compiled_counts_agree(deformation: Deformation) -> None:
     network = SmallCNN(width=8, channels=3).eval().cuda()
@@ -210,10 +214,10 @@ def test_compiled_counts_agree(deformation: Deformation) -> None:
         SmoothedClassifier(network, deformation, noise, 10, batch_size=512, compiled=how)
         for how in ("no", "default")
     )
-    found = [g.count(image, 3000, Stage.ESTIMATE) for g in (plain, quick)]
+    counts = [g.count(image, 3000, Stage.ESTIMATE) for g in (plain, quick)]
     assert quick.sampler.compiled == "default"
-    differing = sum(abs(a - b) for a, b in zip(*found, strict=True)) / 2
-    assert differing <= 6  # near ties, settled otherwise by rounding
+    differing = sum(abs(a - b) for a, b in zip(*counts, strict=True)) / 2
+    assert differing <= 6  # near ties that rounding breaks differently
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -223,20 +227,3 @@ def test_compilation_leaves_the_interpolation_as_it_is() -> None:
     points = 2.4 * torch.rand(3, 40, 30, 2, generator=generator).cuda() - 1.2
     quick = torch.compile(read, dynamic=False)
     assert torch.equal(quick(images, points, "zeros"), read(images, points, "zeros"))
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_compiled_count_does_not_wait_for_the_device() -> None:
-    model = SmallCNN(width=8).eval().cuda()
-    image = torch.rand(1, 28, 28, generator=torch.Generator()).cuda()
-    g = SmoothedClassifier(model, Rotation(), Uniform(0.5), 10, batch_size=1024, compiled="default")
-    g.count(image, 2048, Stage.ESTIMATE)
-    waits = []
-    for n in (2048, 40 * 1024):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            torch.cuda.set_sync_debug_mode("warn")
-            g.count(image, n, Stage.ESTIMATE)
-            torch.cuda.set_sync_debug_mode("default")
-        waits.append(sum("synchroniz" in str(warning.message) for warning in caught))
-    assert 0 < waits[1] <= waits[0] < 10

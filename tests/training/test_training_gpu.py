@@ -1,4 +1,4 @@
-"""Training on a GPU, where there is one: held images, CUDA graphs, resumption."""
+"""Training on a GPU: batches, compilation, resumption; skipped without one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from inside import run_inside
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
-    pytest.mark.filterwarnings("ignore"),  # of torch.compile, which differ from version to version
+    pytest.mark.filterwarnings("ignore"),  # of torch.compile, which depend on the version
 ]
 GPU = torch.device("cuda")
 
