@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from deformrs import Stopping, certify_dataset
-from deformrs.cli.options import split_list
+from deformrs.cli.parameters import split_list
 from deformrs.cli.throughput import N0, machine
 from deformrs.config import Config
 from deformrs.report.summary import count_certified

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from deformrs import SmoothedClassifier
-from deformrs.cli.arguments import chosen_device
+from deformrs.cli.options import chosen_device
 from deformrs.cli.throughput import (
     FAMILIES,
     N0,

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import click
 
-from deformrs.cli.arguments import chosen_device
-from deformrs.cli.options import split_list
+from deformrs.cli.options import chosen_device
+from deformrs.cli.parameters import split_list
 from deformrs.cli.throughput import N0, machine
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError

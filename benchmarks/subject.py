@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from deformrs import Rotation, SmoothedClassifier, Uniform, load_data, load_model
-from deformrs.cli.arguments import chosen_device
-from deformrs.cli.options import BatchSize
+from deformrs.cli.options import chosen_device
+from deformrs.cli.parameters import BatchSize
 from deformrs.cli.throughput import executable
 from deformrs.config import Config
 from deformrs.data import ImageSet, load_digits

@@ -21,9 +21,9 @@ from deformrs import (
     Uniform,
     certify_dataset,
 )
-from deformrs.cli.arguments import DataOptions, ModelOptions, SmoothingOptions
-from deformrs.cli.certify import Sampling, certify_job
+from deformrs.cli.certify import certify_job
 from deformrs.cli.jobs import prepare
+from deformrs.cli.options import DataOptions, ModelOptions, SamplingOptions, SmoothingOptions
 from deformrs.data.preparation import Preparation
 from deformrs.errors import ScarcityWarning
 from deformrs.execution import Compiled
@@ -123,7 +123,7 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(tmp_path: Path, precision:
     for stops, name in (((6,), "whole"), ((2, 5, 6), "parts")):
         for stop in stops:
             job = prepare(model, DataOptions("digits"), smoothing, tmp_path / name)
-            sampling = Sampling(n=3000, n0=100, max=stop)
+            sampling = SamplingOptions(n=3000, n0=100, max=stop)
             results = certify_job(job, sampling, tmp_path / name, console)
             assert len(results) == stop
     whole, parts = ((tmp_path / name / CERTIFICATES).read_bytes() for name in ("whole", "parts"))

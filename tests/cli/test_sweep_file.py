@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deformrs.cli.arguments import DataOptions, ModelOptions, SmoothingOptions
+from deformrs.cli.options import DataOptions, ModelOptions, SmoothingOptions
 from deformrs.cli.sweep_file import CERTIFY, TRAIN, folder_name, plan_sweep, read_sweep
 from deformrs.cli.sweep_run import SweepRun
 from deformrs.errors import DeformRSError, InputError

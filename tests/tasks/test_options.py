@@ -7,14 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from deformrs.cli.arguments import (
-    ModelOptions,
-    SmoothingOptions,
-    chosen_device,
-    options_from_run,
-    options_of,
-    plain_options,
-)
+from deformrs.cli.defaults import options_from_run, options_of
+from deformrs.cli.jobs import resume
+from deformrs.cli.options import ModelOptions, SmoothingOptions, chosen_device, plain_options
 from deformrs.config import Config
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
@@ -50,21 +45,6 @@ def test_normalisation_that_is_asked_for_wins(source: str) -> None:
     assert about["std"] == [0.25]
 
 
-@pytest.mark.parametrize(
-    ("model", "smoothing", "missing"),
-    [
-        (ModelOptions(""), SmoothingOptions("rotation", "uniform:1deg"), "--model"),
-        (ModelOptions("net"), SmoothingOptions("", "uniform:1deg"), "--deformation"),
-        (ModelOptions("net"), SmoothingOptions("rotation", ""), "--noise"),
-    ],
-)
-def test_without_a_run_all_must_be_given(
-    model: ModelOptions, smoothing: SmoothingOptions, missing: str
-) -> None:
-    with pytest.raises(InputError, match=f"{missing} is missing"):
-        options_of(None, model, smoothing)
-
-
 def test_a_run_goes_on_in_its_own_precision(tmp_path: Path) -> None:
     for there in ("float32", "bfloat16"):  # one of which is not what auto comes to here
         folder = tmp_path / there
@@ -76,12 +56,12 @@ def test_a_run_goes_on_in_its_own_precision(tmp_path: Path) -> None:
         (folder / "config.json").write_text(json.dumps(config))
         assert options["precision"] == "auto"
         assert options_from_run(folder)[0].precision == there
-        assert ModelOptions("net").as_in(folder).precision == there
-        assert ModelOptions("net", precision="float16").as_in(folder).precision == "float16"
+        assert resume(ModelOptions("net"), folder).precision == there
+        assert resume(ModelOptions("net", precision="float16"), folder).precision == "float16"
         with pytest.raises(InputError, match="--precision is float16; it must be the run's"):
             options_of(folder, ModelOptions("", precision="float16"), SmoothingOptions("", ""))
-    assert ModelOptions("net").as_in(tmp_path).precision == "auto"
-    assert ModelOptions("net").as_in(None).precision == "auto"
+    assert resume(ModelOptions("net"), tmp_path).precision == "auto"
+    assert resume(ModelOptions("net"), None).precision == "auto"
 
 
 @pytest.mark.parametrize("text", ["photos", "hf:photos", "mnist:photos", "photos/net.py:build"])

@@ -10,8 +10,8 @@ import torch
 from made_training import QUICK, trained
 from PIL import Image
 
-from deformrs.cli.arguments import DataOptions, ModelOptions, SmoothingOptions
-from deformrs.cli.trained import certification, find_trained
+from deformrs.cli.defaults import certification, find_trained
+from deformrs.cli.options import DataOptions, ModelOptions, SmoothingOptions
 from deformrs.errors import InputError
 from deformrs.models.precision import natural_precision
 from deformrs.runs import load_run, read_config

@@ -9,7 +9,7 @@ import pytest
 from made_training import QUICK, trained
 from PIL import Image
 
-from deformrs.cli.trained import find_trained
+from deformrs.cli.defaults import find_trained
 from deformrs.data import load_data
 from inside import inside
 

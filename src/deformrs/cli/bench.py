@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from deformrs.cli.options import BatchSize, Word, check_writable
+from deformrs.cli.parameters import BatchSize, Word, check_writable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -74,7 +74,7 @@ def bench(
     """
     from rich.console import Console
 
-    from deformrs.cli.arguments import chosen_device
+    from deformrs.cli.options import chosen_device
     from deformrs.cli.progress import step
     from deformrs.cli.throughput import machine, measure, select_cases
     from deformrs.errors import ModelError

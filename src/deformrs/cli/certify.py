@@ -5,242 +5,33 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
-import torch
 from rich.console import Console
 
-from deformrs.checks import check_alpha, check_integer, check_seed
-from deformrs.cli.jobs import Job
+from deformrs.cli.defaults import certification
+from deformrs.cli.jobs import Job, prepare
 from deformrs.cli.options import (
-    check_writable,
-    choosing_options,
+    DataOptions,
+    ModelOptions,
+    SamplingOptions,
+    SmoothingOptions,
+    certification_options,
     data_options,
     model_options,
-    sampling_options,
     smoothing_options,
-    split_list,
-    stopping_options,
-    typed,
 )
-from deformrs.cli.progress import Rates, step
-from deformrs.dataset import certify_dataset, images_together, select_indices
-from deformrs.errors import InputError
-from deformrs.plan import SamplingPlan
-from deformrs.report.people import noise_words, reach, shown_down
-from deformrs.report.summary import count_certified
+from deformrs.cli.parameters import is_typed, split_list
+from deformrs.cli.progress import Advance, Downloads, Rates, step
+from deformrs.dataset import certify_dataset, select_indices
+from deformrs.geometry import size_of
+from deformrs.report.people import noise_words, shown_down
+from deformrs.report.summary import count_certified, summarise
 from deformrs.rounding import percent_down, percent_up
 from deformrs.runs import Result
 from deformrs.sampling import Progress
-from deformrs.statistics import check_method
-from deformrs.stopping import Query, RadiusQuery, RegionQuery, Stopping
-
-if TYPE_CHECKING:
-    from deformrs.cli.arguments import DataOptions, ModelOptions, SmoothingOptions
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How many samples, how sure, which images.
-
-    Without `fixed`, an image gets no more samples than settle what is asked of it, if anything
-    is: questions, or a radius that more samples would raise by less than `adaptive`.
-    """
-
-    n: int = 100_000
-    n0: int = 100
-    alpha: float = 1e-3
-    seed: int = 0
-    method: str | None = None
-    skip: int = 1
-    max: int | None = None
-    adaptive: str | None = None
-    fixed: bool = False
-
-    def __post_init__(self) -> None:
-        # Before a network is loaded, not after it.
-        check_integer("n", self.n, least=1)
-        check_integer("n0", self.n0, least=1)
-        check_integer("skip", self.skip, least=1)
-        if self.max is not None:
-            check_integer("max", self.max, least=1)
-        check_alpha(self.alpha)
-        check_seed("seed", self.seed)
-        if self.method is not None:
-            check_method(self.method)
-        if self.fixed and self.adaptive is not None:
-            raise InputError(
-                "adaptive",
-                repr(self.adaptive),
-                "cannot be had with a fixed number of samples",
-                "leave one of the two out",
-            )
-
-    def stopping(self, questions: Sequence[Query]) -> Stopping | None:
-        """When an image has enough samples; None: when it has all n."""
-        if self.fixed or (not questions and self.adaptive is None):
-            return None
-        return Stopping(
-            radii=tuple(q.text for q in questions if isinstance(q, RadiusQuery)),
-            regions=tuple(q.text for q in questions if isinstance(q, RegionQuery)),
-            tolerance=self.adaptive,
-        )
-
-
-def certify_job(
-    job: Job, sampling: Sampling, out: Path, console: Console, questions: Sequence[Query] = ()
-) -> list[Result]:
-    """Certify what the job asks into the run folder `out`, and show how it goes."""
-    space = job.classifier.deformation.space(job.size)
-    for question in questions:
-        question.check(space)
-    indices = select_indices(len(job.images), sampling.skip, sampling.max)
-    results: list[Result] = []
-    stopping = sampling.stopping(questions)
-    _warm_up(job, sampling.n, stopping, console)
-    with step(console, "certifying", len(indices)) as advance:
-        rates, tally = Rates(), Tally(questions)
-        each = sampling.n0 + sampling.n
-        begun = settled = 0
-
-        def looked(count: int) -> None:
-            advance(0, f"{count} images looked at")
-
-        def watch(samples: int) -> None:
-            nonlocal begun
-            begun += samples
-            rates.add(samples=samples)
-            under_way = begun / each if stopping is None else settled
-            done = min(len(results) + under_way, len(indices))
-            advance(done, _joined(rates.words, tally.words))
-
-        def enough(images: int) -> None:
-            nonlocal settled
-            settled += images
-            rates.add(images=images)
-
-        for result in certify_dataset(
-            job.classifier,
-            job.images,
-            n=sampling.n,
-            n0=sampling.n0,
-            alpha=sampling.alpha,
-            seed=sampling.seed,
-            method=sampling.method,
-            stopping=stopping,
-            skip=sampling.skip,
-            max=sampling.max,
-            out=out,
-            about=job.about,
-            same_size=job.noise_in_pixels,
-            progress=Progress(checked=looked, sampled=watch, decided=enough),
-        ):
-            results.append(result)
-            # Several may have been sampled together.
-            if settled:
-                settled -= 1
-            elif stopping is None and begun >= each:
-                begun -= each
-                rates.add(images=1)
-            tally.add(result)
-            advance(len(results), _joined(rates.words, tally.words))
-    return results
-
-
-def _warm_up(job: Job, n: int, stopping: Stopping | None, console: Console) -> None:
-    """Compile before the clock of the samples starts, and say how long it took."""
-    asked = job.classifier.sampler.compiled
-    if asked == "no":
-        return
-    console.print(f"compiling ({asked}) …", markup=False)
-    began = time.perf_counter()
-    image = torch.from_numpy(job.images[0][0])
-    together = images_together(job.classifier, image, SamplingPlan(n, stopping=stopping))
-    job.classifier.warm_up(image, together=together)
-    if job.classifier.sampler.compiled == asked:
-        console.print(f"compiled in {time.perf_counter() - began:.1f} s", markup=False)
-
-
-class Tally:
-    """How many results answer each question with yes, as they come."""
-
-    def __init__(self, questions: Sequence[Query]) -> None:
-        self._held = dict.fromkeys(questions, 0)
-        self._total = 0
-
-    def add(self, result: Result) -> None:
-        self._total += 1
-        for question in self._held:
-            self._held[question] += question.holds(result)
-
-    @property
-    def words(self) -> str:
-        """`93.1 % up to 10deg, 88.0 % up to 30deg`, or nothing."""
-        if not self._total:
-            return ""
-        return ", ".join(
-            f"{percent_down(held, self._total)} % {question.words}"
-            for question, held in self._held.items()
-        )
-
-
-def _joined(*words: str) -> str:
-    return ", ".join(filter(None, words))
-
-
-def summary(
-    results: Sequence[Result], questions: Sequence[Query], *, averaged: bool = True
-) -> list[str]:
-    """What came of it, a line each.
-
-    Without `averaged` there is no average radius: where sampling stops when a radius is settled,
-    it would say little.
-    """
-    total = len(results)
-    first = results[0].certificate
-    abstained = sum(result.certificate.prediction is None for result in results)
-
-    def share(count: int) -> str:
-        return f"{percent_down(count, total):>6} %   {count} of {total}"
-
-    # Where sampling stops when other radii are settled, whether it abstains is not.
-    so_far = "" if averaged or any(_is_zero(q) for q in questions) else "   when sampling stopped"
-    lines = [
-        f"{noise_words(results)}, {_samples(results)}, alpha = {first.alpha}",
-        f"  model alone is right          {share(sum(r.plain == r.label for r in results))}",
-        f"  smoothed model is right       {share(sum(r.correct for r in results))}" + so_far,
-        f"  abstains                      {percent_up(abstained, total):>6} %   "
-        f"{abstained} of {total}" + so_far,
-    ]
-    for question in questions:
-        held = count_certified(results, question)
-        lines.append(f"  right, certified {question.words:<12} {share(held)}")
-    if len(first.radii) == 1 and averaged:
-        block = first.space.blocks[0]
-        radii = [
-            reach(block, result.certificate.radius, result.certificate.space.size)
-            for result in results
-            if result.correct
-        ]
-        mean = shown_down(sum(radii, Fraction()) / total, block.unit)
-        lines.append(f"  average certified radius      {mean:>8}")
-    return lines
-
-
-def _is_zero(question: Query) -> bool:
-    return isinstance(question, RadiusQuery) and not re.search("[1-9]", question.text)
-
-
-def _samples(results: Sequence[Result]) -> str:
-    numbers = [result.certificate.counts.n for result in results]
-    if min(numbers) == max(numbers):
-        return f"n = {numbers[0]:,}"
-    mean = sum(numbers) / len(numbers)
-    return f"n = {min(numbers):,} to {max(numbers):,} ({mean:,.0f} on average)"
+from deformrs.stopping import Query, RadiusQuery, parse_queries
 
 
 @click.command()
@@ -250,44 +41,30 @@ def _samples(results: Sequence[Result]) -> str:
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="The run folder; one that was stopped is taken up.  [the model's own, if it was trained; "
-    "for images held out, held-out/ in it]",
+    help="The run folder; an interrupted run there is resumed.  [the model's own, if deformrs "
+    "train wrote it; held-out/ in it for --split held-out]",
 )
-@sampling_options(n=100_000)
-@choosing_options
-@stopping_options
-@click.option(
-    "--export", type=click.Path(path_type=Path), help="Also write idx, label, predict, … as TSV."
-)
+@certification_options(n=100_000)
 def certify(
     model: ModelOptions,
     data: DataOptions,
     smoothing: SmoothingOptions,
     out: Path | None,
-    n: int,
-    n0: int,
-    alpha: float,
-    seed: int,
-    method: str | None,
-    skip: int,
-    most: int | None,
     radii: str | None,
     regions: tuple[str, ...],
-    adaptive: str | None,
-    fixed: bool,
-    export: Path | None,
+    sampling: SamplingOptions,
 ) -> None:
     """Certify labelled images: how far may each be deformed?
 
-    With --radii or --region an image is sampled until each is settled, at most --n times: some
-    tens of samples are enough for most. --adaptive stops where more samples would raise the
-    radius by less. Without them, or with --fixed, every image gets --n samples.
+    With --radii or --region an image is sampled until each of them is decided, at most --n times;
+    a few dozen samples are enough for most images. --adaptive stops where more samples would raise
+    the radius by less than that. Without these options every image gets --n samples.
 
-    Interrupt it as you like: the same command goes on where it stopped. A folder that deformrs
-    train wrote needs no further options: it is certified on the test split of its data, against
-    the deformation and the noise it was trained with; with --split held-out on the images that
-    --hold-out kept from it, which are there to choose by. What is given wins. Of a network of your
-    own, name the file and the weights: --model net.py:build --weights RUN/model.safetensors.
+    Interrupt it at any time: the same command resumes it. A folder that deformrs train wrote needs
+    no further options: it is certified on the test split of its data (with --split held-out, on
+    the images that --hold-out kept from training), against the deformation and the noise it was
+    trained with. Options that you give win. For a network of your own, name the file and the
+    weights: --model net.py:build --weights RUN/model.safetensors.
 
     \b
     Examples:
@@ -299,45 +76,150 @@ def certify(
       deformrs certify --model timm:resnet18 --data photos/ --deformation rotation \\
           --noise uniform:30deg --out runs/photos
     """
-    from rich.console import Console
-
-    from deformrs.cli.jobs import prepare
-    from deformrs.cli.progress import Downloads
-    from deformrs.cli.trained import certification
-    from deformrs.report.export import export_tsv
-    from deformrs.runs import read_times, write_atomically
-    from deformrs.stopping import parse_queries
-
     console = Console(highlight=False)
-    check_writable("--export", export)
-    asked = parse_queries(split_list(radii), regions)
-    sampling = Sampling(
-        n=n,
-        n0=n0,
-        alpha=alpha,
-        seed=seed,
-        method=method,
-        skip=skip,
-        max=most,
-        adaptive=adaptive,
-        fixed=fixed,
-    )
-    asked_for = certification(model, data, smoothing, out, padding_given=typed("padding"))
-    out = asked_for.out
-    with Downloads(console) as fetched:
-        job = prepare(model, asked_for.data, asked_for.smoothing, out, fetched)
-    if asked_for.trained is not None and asked_for.trained.has_seen(job.images):
+    queries = parse_queries(split_list(radii), regions)
+    task = certification(model, data, smoothing, out, padding_given=is_typed("padding"))
+    with Downloads(console) as downloads:
+        job = prepare(model, task.data, task.smoothing, task.out, downloads)
+    if task.trained is not None and task.trained.has_seen(job.images):
         click.echo(
-            "note: these are the images it was trained on; certified accuracy on them says little",
+            "note: the model was trained on these images; their certified accuracy says little",
             err=True,
         )
     console.print(job.execution, markup=False, soft_wrap=True)
-    results = certify_job(job, sampling, out, console, asked)
-    stopping = sampling.stopping(asked)
-    averaged = stopping is None or stopping.tolerance is not None
-    for line in summary(results, asked, averaged=averaged):
+    results = certify_job(job, sampling, task.out, console, queries)
+    stopping = sampling.stopping(queries)
+    for line in summary(results, queries, averaged=not stopping or bool(stopping.tolerance)):
         console.print(line, markup=False, soft_wrap=True)
-    if export is not None:
-        write_atomically(export, export_tsv(results, read_times(out)))
-        console.print(f"\nwritten: {export}", markup=False, soft_wrap=True)
-    console.print(f"\nnext: deformrs report {out}", markup=False, soft_wrap=True)
+    console.print(f"\nnext: deformrs report {task.out}", markup=False, soft_wrap=True)
+
+
+def certify_job(
+    job: Job,
+    sampling: SamplingOptions,
+    out: Path,
+    console: Console,
+    queries: Sequence[Query] = (),
+) -> list[Result]:
+    """Certify the images of a job into the run folder `out`, and show the progress."""
+    space = job.classifier.deformation.space(size_of(job.first_image))
+    for query in queries:
+        query.check(space)
+    stopping = sampling.stopping(queries)
+    total = len(select_indices(len(job.images), sampling.skip, sampling.max))
+    display = _Display(queries, total, sampling.n0 + sampling.n if stopping is None else None)
+    compiled, began = job.classifier.sampler.compiled, time.perf_counter()
+    if compiled != "no":
+        console.print(f"compiling ({compiled}) …", markup=False)
+    results = certify_dataset(
+        job.classifier,
+        job.images,
+        n=sampling.n,
+        n0=sampling.n0,
+        alpha=sampling.alpha,
+        seed=sampling.seed,
+        method=sampling.method,
+        stopping=stopping,
+        skip=sampling.skip,
+        max=sampling.max,
+        out=out,
+        about=job.about,
+        same_size=job.noise_in_pixels,
+        progress=Progress(display.checked, display.sampled, display.decided),
+    )
+    if compiled != "no" and job.classifier.sampler.compiled == compiled:
+        console.print(f"compiled in {time.perf_counter() - began:.1f} s", markup=False)
+    with step(console, "certifying", total) as display.advance:
+        return [display.add(result) for result in results]
+
+
+class _Display:
+    """Images done, speed, and how many of the results so far certify each query."""
+
+    advance: Advance
+
+    def __init__(self, queries: Sequence[Query], total: int, samples_per_image: int | None) -> None:
+        self._certified = dict.fromkeys(queries, 0)
+        self._total = total
+        self._samples_per_image = samples_per_image
+        self._rates = Rates()
+        self._results = 0
+        # Several images may be sampled together, before the result of the first.
+        self._sampled = self._decided = 0
+
+    def checked(self, images: int) -> None:
+        self.advance(0, f"{images} images checked")
+
+    def sampled(self, samples: int) -> None:
+        self._sampled += samples
+        self._rates.add(samples=samples)
+        self._show()
+
+    def decided(self, images: int) -> None:
+        self._decided += images
+        self._rates.add(images=images)
+
+    def add(self, result: Result) -> Result:
+        self._results += 1
+        if self._samples_per_image is None:
+            self._decided = max(0, self._decided - 1)
+        elif self._sampled >= self._samples_per_image:  # not read from the folder
+            self._sampled -= self._samples_per_image
+            self._rates.add(images=1)
+        for query in self._certified:
+            self._certified[query] += count_certified([result], query)
+        self._show()
+        return result
+
+    def _show(self) -> None:
+        ahead: float = self._decided
+        if self._samples_per_image is not None:
+            ahead = self._sampled / self._samples_per_image
+        words = [self._rates.words]
+        if self._results:
+            words += [
+                f"{percent_down(count, self._results)} % {query.words}"
+                for query, count in self._certified.items()
+            ]
+        self.advance(min(self._results + ahead, self._total), ", ".join(filter(None, words)))
+
+
+def summary(
+    results: Sequence[Result], queries: Sequence[Query], *, averaged: bool = True
+) -> list[str]:
+    """Return the summary of a run, as lines.
+
+    The average radius is left out unless `averaged`: where sampling stops once queries are
+    decided, it would say little.
+    """
+    first = results[0].certificate
+    counts = summarise(results)
+
+    def share(count: int) -> str:
+        return f"{percent_down(count, counts.total):>6} %   {count} of {counts.total}"
+
+    # Where sampling stops once other radii are decided, abstention is not.
+    zero = any(isinstance(q, RadiusQuery) and not re.search("[1-9]", q.text) for q in queries)
+    so_far = "" if averaged or zero else "   when sampling stopped"
+    lines = [
+        f"{noise_words(results)}, {_samples(results)}, alpha = {first.alpha}",
+        f"  model alone is right          {share(counts.plain or 0)}",
+        f"  smoothed model is right       {share(counts.right)}{so_far}",
+        f"  abstains                      {percent_up(counts.abstained, counts.total):>6} %   "
+        f"{counts.abstained} of {counts.total}{so_far}",
+    ]
+    for query in queries:
+        certified = share(count_certified(results, query))
+        lines.append(f"  right, certified {query.words:<12} {certified}")
+    if len(first.radii) == 1 and averaged:
+        mean = shown_down(counts.averages[0], first.space.blocks[0].unit)
+        lines.append(f"  average certified radius      {mean:>8}")
+    return lines
+
+
+def _samples(results: Sequence[Result]) -> str:
+    numbers = [result.certificate.counts.n for result in results]
+    if min(numbers) == max(numbers):
+        return f"n = {numbers[0]:,}"
+    mean = sum(numbers) / len(numbers)
+    return f"n = {min(numbers):,} to {max(numbers):,} ({mean:,.0f} on average)"

@@ -17,27 +17,23 @@ from torch import Tensor
 
 from deformrs.certificate import Certificate
 from deformrs.checks import check_alpha, check_integer, check_seed
-from deformrs.cli.arguments import (
-    DataOptions,
-    ModelOptions,
-    SmoothingOptions,
-    class_names_of,
-    options_from_run,
-    options_of,
-)
+from deformrs.cli.defaults import class_names_of, options_from_run, options_of
 from deformrs.cli.jobs import check_same_model, smooth
 from deformrs.cli.options import (
-    Word,
+    DataOptions,
+    ModelOptions,
+    SamplingOptions,
+    SmoothingOptions,
     data_options,
-    integers,
     model_options,
     run_option,
     sampling_options,
     smoothing_options,
-    typed,
 )
+from deformrs.cli.parameters import Word, integers, is_typed
 from deformrs.cli.progress import step
 from deformrs.data import ImageSet, load_image
+from deformrs.data.preparation import Preparation
 from deformrs.dataset import tensor_digest
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError
@@ -58,7 +54,7 @@ from deformrs.space import Space
 from deformrs.statistics import check_method
 
 if TYPE_CHECKING:
-    from deformrs.cli.arguments import DataOptions, ModelOptions, SmoothingOptions
+    from deformrs.cli.options import DataOptions, ModelOptions, SmoothingOptions
 
 
 Report = Callable[[int, int], None]
@@ -358,7 +354,7 @@ def _watched(
 def _subjects(
     request: Request, known: dict[int, Result], loaded: LoadedModel | None
 ) -> list[Subject]:
-    preparation = request.model.prepared(None if loaded is None else loaded.preparation)
+    preparation = request.model.preparation(Preparation() if loaded is None else loaded.preparation)
     if request.files:
         return [
             Subject(torch.from_numpy(load_image(file, preparation)), title=file.name)
@@ -431,10 +427,7 @@ def gallery(
     images: str | None,
     columns: int,
     predict_n: int,
-    n: int,
-    n0: int,
-    alpha: float,
-    seed: int,
+    sampling: SamplingOptions,
 ) -> None:
     """Draw images under deformations that provably leave their label alone.
 
@@ -448,21 +441,24 @@ def gallery(
     """
     from rich.console import Console
 
-    from deformrs.cli.trained import find_trained
+    from deformrs.cli.defaults import find_trained
 
     trained = find_trained(model.model, model.weights) if run is None else None
     if trained is not None and not files:
         data = trained.data_for(data)
     if trained is not None and kind == "certified":
-        smoothing = trained.smoothing_for(smoothing, padding_given=typed("padding"))
-    sampling = Sampling(columns=columns, n=n, n0=n0, alpha=alpha, seed=seed, predict_n=predict_n)
+        smoothing = trained.smoothing_for(
+            smoothing, padding_given=is_typed("padding"), trust_code=model.trust_code
+        )
     request = Request(
         kind=kind,  # type: ignore[arg-type]
         out=out,
         model=model,
         data=data,
         smoothing=smoothing,
-        sampling=sampling,
+        sampling=Sampling(
+            columns, sampling.n, sampling.n0, sampling.alpha, sampling.seed, predict_n
+        ),
         files=files,
         run=run,
         images=integers("--pictures", images),

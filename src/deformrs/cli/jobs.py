@@ -1,7 +1,8 @@
-"""From options as people type them to a smoothed classifier and its images."""
+"""Load what is certified: a smoothed classifier and its images."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
@@ -10,47 +11,50 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from deformrs.cli.arguments import (
+from deformrs.cli.defaults import stored_precision
+from deformrs.cli.options import (
     DataOptions,
     ModelOptions,
     SmoothingOptions,
     chosen_device,
     plain_options,
 )
-from deformrs.config import Config, ConfigValue
+from deformrs.config import Config
 from deformrs.data import ImageSet
 from deformrs.data.download import DownloadProgress
+from deformrs.data.labels import check_labels
 from deformrs.dataset import device_name, network_config
 from deformrs.errors import InputError, ModelError
 from deformrs.execution import scores_of
 from deformrs.geometry import size_of
 from deformrs.models import LoadedModel, check_fixed
-from deformrs.runs import read_config
+from deformrs.runs import CONFIG, read_config
 from deformrs.runs.folder import RELATIVE_TO, difference, start_of
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.specs import parse_deformation, parse_noise, python_files
-from deformrs.units import Size
 
 
 @dataclass(frozen=True)
 class Job:
-    """What there is to certify."""
+    """A smoothed classifier and the images to certify."""
 
     classifier: SmoothedClassifier
     images: ImageSet
-    size: Size
-    """Of the first image: pixels in options are counted on it."""
     noise_in_pixels: bool
+    """Whether the noise was given in pixels, which are counted on the first image."""
     about: Config
-    """What reproduces the job, beside what the engine writes down of itself."""
+    """What reproduces the job, besides what `certify_dataset` stores itself."""
+
+    @property
+    def first_image(self) -> Tensor:
+        return torch.from_numpy(self.images[0][0])
 
     @property
     def execution(self) -> str:
-        """How the network runs: in which precision, where, how many images at once."""
+        """Return the precision, the device and the batch size in words."""
         model = self.about["model"]
         precision = model.get("precision") if isinstance(model, dict) else None
-        image = torch.from_numpy(self.images[0][0])
-        device = device_name(self.classifier.device_for(image))
+        device = device_name(self.classifier.device_for(self.first_image))
         return f"{precision} on {device}, batches of {self.classifier.batch_size}"
 
 
@@ -61,15 +65,16 @@ def prepare(
     out: Path | None = None,
     report: DownloadProgress | None = None,
 ) -> Job:
-    """Load the network and the images, and see that they fit.
+    """Load the model and the images, and check that they fit.
 
-    `out` is the run folder, if there is one: what is chosen automatically stays as it was there.
+    What the options leave open stays as it is in `out`, if that is a run folder already.
     """
-    loaded = model.as_in(out).load()
-    some = data.load(loaded.preparation, None, loaded.class_names, report)
-    image = torch.from_numpy(some[0][0])
-    classifier = smooth(loaded, model, smoothing, image, _batch_size_there(out))
-    images = data.load(loaded.preparation, classifier.num_classes, loaded.class_names)
+    resumed = resume(model, out)
+    loaded = resumed.load()
+    images = data.load(loaded.preparation, class_names=loaded.class_names, report=report)
+    first = torch.from_numpy(images[0][0])
+    classifier = smooth(loaded, resumed, smoothing, first)
+    images = _labelled(images, data, loaded, classifier.num_classes)
     names = loaded.class_names or images.class_names or ()
     plugins = plugin_digests(smoothing)
     about: Config = {"plugins": plugins} if plugins else {}
@@ -83,88 +88,45 @@ def prepare(
         "data": _without_source(images.about)
         | {"name": images.name, "class_names": list(names) or None},
     }
-    return Job(classifier, images, size_of(image), "px" in smoothing.noise, about)
+    return Job(classifier, images, "px" in smoothing.noise, about)
+
+
+def resume(model: ModelOptions, out: Path | None) -> ModelOptions:
+    """Return the options with automatic precision and batch size as the run in `out` has them.
+
+    On another machine they could come out differently.
+    """
+    if out is None or not (out / CONFIG).exists():
+        return model
+    config = read_config(out)
+    batch_size = config.get("batch_size")
+    if model.precision == "auto":
+        model = dataclasses.replace(model, precision=stored_precision(config))
+    if model.batch_size is None and isinstance(batch_size, int):
+        model = dataclasses.replace(model, batch_size=batch_size)
+    return model
+
+
+def _labelled(
+    images: ImageSet, data: DataOptions, loaded: LoadedModel, num_classes: int
+) -> ImageSet:
+    """Return the images with labels for that many classes."""
+    if loaded.class_names is None and Path(data.data).expanduser().is_dir():
+        # What the names of class folders mean depends on it. No image file is read for that.
+        return data.load(loaded.preparation, num_classes)
+    check_labels(images.labels, num_classes, images.source)
+    return images
 
 
 def smooth(
-    loaded: LoadedModel,
-    model: ModelOptions,
-    smoothing: SmoothingOptions,
-    image: Tensor,
-    batch_size: int | None = None,
+    loaded: LoadedModel, model: ModelOptions, smoothing: SmoothingOptions, image: Tensor
 ) -> SmoothedClassifier:
-    """The smoothed classifier, tried on one image. `batch_size` stands for an automatic one."""
+    """Return the smoothed classifier, after a trial on one image."""
     deformation = parse_deformation(smoothing.deformation)
     noise = parse_noise(smoothing.noise, deformation.space(size_of(image)))
     device = chosen_device(model.device)
     with torch.inference_mode():
         num_classes = scores_of(loaded.module, image[None].to(device)).shape[1]
-    _check_names(loaded, num_classes)
-    size = model.batch_size or batch_size or automatic_batch_size(loaded, image, device)
-    check_fixed(loaded.module, torch.stack([image, image.flip(-1)]).to(device), size)
-    return SmoothedClassifier(
-        loaded.module,
-        deformation,
-        noise,
-        num_classes,
-        padding=smoothing.padding,
-        batch_size=size,
-        compiled=model.compile,
-        device=device,
-    )
-
-
-def automatic_batch_size(loaded: LoadedModel, image: Tensor, device: torch.device) -> int:
-    """A power of two that keeps the device busy and, on a GPU, is seen to fit its memory."""
-    numbers, most = (2**27, 8192) if device.type == "cuda" else (2**23, 256)
-    fitting = numbers // image.numel()
-    size = min(most, 1 << max(0, fitting.bit_length() - 1))
-    if device.type != "cuda":
-        return size
-    while True:
-        try:
-            with torch.inference_mode():
-                # Beside the network's own, warped copies and their field take memory.
-                images = image.to(device).expand(size, *image.shape).clone()
-                loaded.module(images + images)
-            return size
-        except torch.OutOfMemoryError:
-            if size <= 1:
-                raise
-            size //= 2
-
-
-def check_same_model(config: Config, loaded: LoadedModel, smoothing: SmoothingOptions) -> None:
-    """Raise if model, preparation or plug-in are no longer those that a run was made with."""
-    here: Config = {
-        "model": _without_source(loaded.about) | network_config(loaded.module),
-        "data": {"preparation": loaded.preparation.to_config()},
-        "plugins": plugin_digests(smoothing) or None,
-    }
-    data = config.get("data")
-    there: Config = {
-        "model": config.get("model"),
-        "data": {"preparation": data.get("preparation") if isinstance(data, dict) else None},
-        "plugins": config.get("plugins"),
-    }
-    if json.loads(json.dumps(here)) != there:
-        raise InputError(
-            "the model of the run",
-            f"not the one found now ({difference(there, json.loads(json.dumps(here)))})",
-            "must be what was certified",
-            "restore it, or certify again",
-        )
-
-
-def plugin_digests(smoothing: SmoothingOptions) -> Config:
-    """What the files of one's own families hold, by name."""
-    return {
-        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in python_files(smoothing.deformation)
-    }
-
-
-def _check_names(loaded: LoadedModel, num_classes: int) -> None:
     names = loaded.class_names
     if names is not None and len(names) != num_classes:
         raise ModelError(
@@ -173,15 +135,69 @@ def _check_names(loaded: LoadedModel, num_classes: int) -> None:
             f"must be that of its scores, {num_classes}",
             "correct the names, or give none",
         )
+    batch_size = model.batch_size or automatic_batch_size(loaded, image, device)
+    check_fixed(loaded.module, torch.stack([image, image.flip(-1)]).to(device), batch_size)
+    return SmoothedClassifier(
+        loaded.module,
+        deformation,
+        noise,
+        num_classes,
+        padding=smoothing.padding,
+        batch_size=batch_size,
+        compiled=model.compile,
+        device=device,
+    )
+
+
+def automatic_batch_size(loaded: LoadedModel, image: Tensor, device: torch.device) -> int:
+    """Return a power of two that keeps the device busy and fits the memory of a GPU."""
+    numbers, most = (2**27, 8192) if device.type == "cuda" else (2**23, 256)
+    size = min(most, 1 << max(0, (numbers // image.numel()).bit_length() - 1))
+    while device.type == "cuda":
+        try:
+            with torch.inference_mode():
+                # Warped copies and their field take memory besides the network's own.
+                images = image.to(device).expand(size, *image.shape).clone()
+                loaded.module(images + images)
+            break
+        except torch.OutOfMemoryError:
+            if size <= 1:
+                raise
+            size //= 2
+    return size
+
+
+def check_same_model(config: Config, loaded: LoadedModel, smoothing: SmoothingOptions) -> None:
+    """Raise if model, preparation or plug-in differ from those of a run."""
+    data = config.get("data")
+    theirs: Config = {
+        "model": config.get("model"),
+        "data": {"preparation": data.get("preparation") if isinstance(data, dict) else None},
+        "plugins": config.get("plugins"),
+    }
+    ours: Config = {
+        "model": _without_source(loaded.about) | network_config(loaded.module),
+        "data": {"preparation": loaded.preparation.to_config()},
+        "plugins": plugin_digests(smoothing) or None,
+    }
+    ours = json.loads(json.dumps(ours))  # tuples become lists, as in the file
+    if ours != theirs:
+        raise InputError(
+            "the model of the run",
+            f"not the one found now ({difference(theirs, ours)})",
+            "must be what was certified",
+            "restore it, or certify again",
+        )
+
+
+def plugin_digests(smoothing: SmoothingOptions) -> Config:
+    """Return the digest of each Python file that the deformation names, by file name."""
+    return {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in python_files(smoothing.deformation)
+    }
 
 
 def _without_source(about: Config) -> Config:
-    """What binds a run is what was in the files, not where they lie: that is in its options."""
+    """Return it without the path: a run is bound to what files hold, not to where they lie."""
     return {key: value for key, value in about.items() if key != "source"}
-
-
-def _batch_size_there(out: Path | None) -> int | None:
-    if out is None or not (out / "config.json").exists():
-        return None
-    found: ConfigValue = read_config(out).get("batch_size")
-    return found if isinstance(found, int) else None

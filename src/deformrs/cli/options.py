@@ -1,126 +1,353 @@
-"""Options that several verbs share, bundled into one argument each."""
+"""Option groups that several verbs share, each handed over as one frozen dataclass."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
-from collections.abc import Callable
-from importlib import import_module
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import click
-from click.core import ParameterSource
+import torch
+
+from deformrs.checks import check_alpha, check_integer, check_seed
+from deformrs.cli.parameters import BatchSize, NonEmpty, Numbers, Word
+from deformrs.config import Config
+from deformrs.data import HeldOut, ImageSet, load_data
+from deformrs.data.download import DownloadProgress
+from deformrs.data.image_set import Split, check_share
+from deformrs.data.preparation import Interpolation, Preparation
+from deformrs.errors import InputError
+from deformrs.execution import Compiled, usable_device
+from deformrs.geometry import Padding
+from deformrs.models import InitialNetwork, LoadedModel, PrecisionAsked, initial_network, load_model
+from deformrs.statistics import check_method
+from deformrs.stopping import Query, RadiusQuery, RegionQuery, Stopping
+from deformrs.training.recipes import Recipe, read_recipe
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Command = Callable[..., None]
+Decorator = Callable[[Command], Command]
+
+EXECUTION = ("compile", "device", "batch_size", "trust_code")
+"""Options of a model that a later command may choose anew; a run does not store them."""
 
 
-class Word(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3
-    """One of a few words; a wrong one is answered with the nearest."""
+@dataclass(frozen=True)
+class ModelOptions:
+    """A model, the preparation of its images and its execution. None: as the model says."""
 
-    name = "word"
+    model: str
+    weights: str | None = None
+    resize: int | None = None
+    crop: int | None = None
+    interpolation: Interpolation | None = None
+    channels: int | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    precision: PrecisionAsked = "auto"
+    compile: Compiled = "no"
+    device: str = "auto"
+    batch_size: int | None = None
+    trust_code: bool = False
 
-    def __init__(self, *words: str) -> None:
-        self.words = words
+    def load(self) -> LoadedModel:
+        """Load the model onto its device; its preparation is what the options leave of its own."""
+        # An image processor that is not understood can be replaced by options that say it all.
+        shaped = self.resize is not None or self.crop is not None
+        described = self.model.startswith("hf:") and shaped and self.mean is not None
+        loaded = load_model(
+            self.model,
+            weights=None if self.weights is None else Path(self.weights),
+            preparation=self.preparation(Preparation()) if described else None,
+            mean=self.mean,
+            std=self.std,
+            precision=self.precision,
+            device=chosen_device(self.device),
+            trust_code=self.trust_code,
+        )
+        return dataclasses.replace(loaded, preparation=self.preparation(loaded.preparation))
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        return "|".join(self.words)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value not in self.words:
-            near = difflib.get_close_matches(str(value), self.words, n=1, cutoff=0.4)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            self.fail(f"{value!r} must be one of {', '.join(self.words)}{hint}", param, ctx)
-        return str(value)
-
-
-class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3
-    """Numbers with commas between them: 0.485,0.456,0.406."""
-
-    name = "numbers"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...]:
-        if isinstance(value, tuple):
-            return value
-        try:
-            return tuple(float(part) for part in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} must be numbers with commas between them", param, ctx)
+    def preparation(self, expected: Preparation) -> Preparation:
+        """Return the expected preparation, changed as the options say."""
+        return _changed(expected, self)
 
 
-class BatchSize(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3
-    """An integer, or `auto`, which is None."""
+@dataclass(frozen=True)
+class DataOptions:
+    """Labelled images. `held_out` follows from the training of the model."""
 
-    name = "auto|n"
+    data: str
+    split: Split = "test"
+    data_root: str | None = None
+    held_out: HeldOut | None = None
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | None:
-        if value is None or value == "auto":
+    def load(
+        self,
+        preparation: Preparation,
+        num_classes: int | None = None,
+        class_names: tuple[str, ...] | None = None,
+        report: DownloadProgress | None = None,
+    ) -> ImageSet:
+        """Load the images, prepared for a model; `report` is called as files are downloaded."""
+        return load_data(
+            self.data,
+            preparation,
+            split=self.split,
+            held_out=self.held_out,
+            class_names=class_names,
+            num_classes=num_classes,
+            root=None if self.data_root is None else Path(self.data_root),
+            report=report,
+        )
+
+
+@dataclass(frozen=True)
+class SmoothingOptions:
+    """A deformation and the noise on its parameters, as text."""
+
+    deformation: str
+    noise: str
+    padding: Padding = "zeros"
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """The number of samples, the level, and which images of a dataset are certified.
+
+    With queries or `adaptive`, an image is sampled until they are decided, unless `fixed`.
+    """
+
+    n: int = 100_000
+    n0: int = 100
+    alpha: float = 1e-3
+    seed: int = 0
+    method: str | None = None
+    skip: int = 1
+    max: int | None = None
+    adaptive: str | None = None
+    fixed: bool = False
+
+    def __post_init__(self) -> None:
+        # Before a model is loaded or trained, not after it.
+        check_integer("n", self.n, least=1)
+        check_integer("n0", self.n0, least=1)
+        check_integer("skip", self.skip, least=1)
+        if self.max is not None:
+            check_integer("max", self.max, least=1)
+        check_alpha(self.alpha)
+        check_seed("seed", self.seed)
+        if self.method is not None:
+            check_method(self.method)
+        if self.fixed and self.adaptive is not None:
+            raise InputError(
+                "adaptive",
+                repr(self.adaptive),
+                "cannot be combined with a fixed number of samples",
+                "leave one of the two out",
+            )
+
+    def stopping(self, queries: Sequence[Query]) -> Stopping | None:
+        """Return when sampling stops; None: after n samples."""
+        if self.fixed or (not queries and self.adaptive is None):
             return None
-        return int(click.IntRange(min=1).convert(value, param, ctx))
+        return Stopping(
+            radii=tuple(q.text for q in queries if isinstance(q, RadiusQuery)),
+            regions=tuple(q.text for q in queries if isinstance(q, RegionQuery)),
+            tolerance=self.adaptive,
+        )
 
 
-def bundle(argument: str, kind: str, *options: Any) -> Callable[[Command], Command]:
-    """Hand several options to a command as one argument, of a class in `deformrs.cli.arguments`."""
-    module, _, name = kind.partition(".")
+@dataclass(frozen=True)
+class StartOptions:
+    """Which network training begins with, and how its images are made ready."""
+
+    model: str
+    weights: str | None = None
+    pretrained: bool = False
+    resize: int | None = None
+    crop: int | None = None
+    interpolation: Interpolation | None = None
+    channels: int | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    def load(self, num_classes: int, channels: int, seed: int) -> InitialNetwork:
+        """Return the network as training begins."""
+        start = initial_network(
+            self.model,
+            num_classes,
+            self.channels or channels,
+            weights=None if self.weights is None else Path(self.weights),
+            pretrained=self.pretrained,
+            seed=seed,
+        )
+        spec = dataclasses.replace(start.spec, preparation=_changed(start.spec.preparation, self))
+        if self.mean is not None or self.std is not None:
+            spec = dataclasses.replace(spec, mean=self.mean, std=self.std)
+        return dataclasses.replace(start, spec=spec)
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How it is trained, and with which machines. None: as the recipe says."""
+
+    recipe: str = "fast"
+    epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    weight_decay: float | None = None
+    copies: int | None = None
+    tilt: float | None = None
+    consistency: float | None = None
+    entropy: float | None = None
+    augment: str = "auto"
+    hold_out: float = 0.0
+    seed: int = 0
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    compile: Literal["auto", "yes", "no"] = "auto"
+    hold: Literal["auto", "yes", "no"] = "auto"
+    workers: int | None = None
+    device: str = "auto"
+    devices: int = 1
+    checkpoint_seconds: float = 60.0
+    tensorboard: bool = True
+
+    def __post_init__(self) -> None:
+        # Before data and network are loaded, not after it.
+        self.recipe_for(pretrained=False)
+        check_share(self.hold_out)
+        check_seed("seed", self.seed)
+        if self.workers is not None:
+            check_integer("workers", self.workers, least=0)
+        check_integer("devices", self.devices, least=1)
+
+    def recipe_for(self, *, pretrained: bool, images: int | None = None) -> Recipe:
+        """The recipe with what was asked in place of its own, fitted to so many images.
+
+        It is not fitted where batch size or learning rate were asked for.
+        """
+        recipe = read_recipe(self.recipe, pretrained=pretrained)
+        if images is not None and self.batch_size is None and self.learning_rate is None:
+            recipe = recipe.fitted(images)
+        return recipe.changed(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            copies=self.copies,
+            tilt=self.tilt,
+            consistency=self.consistency,
+            entropy=self.entropy,
+        )
+
+
+def _changed(expected: Preparation, options: ModelOptions | StartOptions) -> Preparation:
+    return Preparation(
+        resize=expected.resize if options.resize is None else options.resize,
+        crop=expected.crop if options.crop is None else (options.crop, options.crop),
+        interpolation=options.interpolation or expected.interpolation,
+        channels=expected.channels if options.channels is None else options.channels,
+    )
+
+
+def chosen_device(text: str) -> torch.device:
+    """Return the device of that name; `auto` is the GPU where there is one."""
+    if text == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return usable_device(text)
+
+
+def plain_options(options: DataclassInstance) -> Config:
+    """Return the options as `config.json` keeps them: as they were given."""
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in dataclasses.asdict(options).items()
+        if key not in (*EXECUTION, "held_out")
+    }
+
+
+def grouped(
+    argument: str, build: Callable[..., DataclassInstance], *options: Decorator
+) -> Decorator:
+    """Return a decorator that hands these options to a command as one argument, a dataclass."""
+    names = [field.name for field in dataclasses.fields(build)]  # type: ignore[arg-type]
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def call(**values: Any) -> None:
-            # It imports torch: not before a command runs.
-            build = getattr(import_module(f"deformrs.cli.{module}"), name)
-            names = [field.name for field in dataclasses.fields(build)]
             own = {name: values.pop(name) for name in names if name in values}
             command(**{argument: build(**own)}, **values)
 
-        for option in reversed(options):
-            call = option(call)
-        return call
+        return chained(*options)(call)
 
     return decorate
 
 
-def needed(required: bool) -> dict[str, Any]:
-    """Without a default where it must be given: even None would count as one."""
+def chained(*options: Decorator) -> Decorator:
+    """Return a decorator that applies these, so that --help lists them in their order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+class Requirement(TypedDict, total=False):
+    """Arguments of `click.option`. A required option must not have a default, not even None."""
+
+    required: bool
+    default: str
+
+
+def _requirement(required: bool) -> Requirement:
     return {"required": True} if required else {"default": ""}
 
 
-def preparation_options() -> list[Any]:
-    """How images are made ready for a network, and normalised."""
-    return [
-        click.option("--resize", type=int, help="Length of the shorter side.  [as the model says]"),
-        click.option("--crop", type=int, help="Side of the centre that is kept."),
-        click.option("--interpolation", type=Word("nearest", "bilinear", "bicubic", "lanczos")),
-        click.option("--channels", type=int, help="1 for grey, 3 for colour."),
-        click.option("--mean", type=Numbers(), help="Subtracted from each channel of [0, 1]."),
-        click.option("--std", type=Numbers(), help="What each channel is divided by then."),
-    ]
+_preparation_options = (
+    click.option("--resize", type=int, help="Length of the shorter side.  [as the model says]"),
+    click.option("--crop", type=int, help="Side of the central crop."),
+    click.option("--interpolation", type=Word("nearest", "bilinear", "bicubic", "lanczos")),
+    click.option("--channels", type=int, help="1 for grey, 3 for colour."),
+    click.option("--mean", type=Numbers(), help="Subtracted from each channel of [0, 1]."),
+    click.option("--std", type=Numbers(), help="Each channel is then divided by it."),
+)
+
+trust_code_option: Decorator = click.option(
+    "--trust-code",
+    is_flag=True,
+    help="Run code that comes with a file: a .pt2 program, or Python files that a run folder "
+    "names. Only for files from people you trust.",
+)
 
 
-def model_options(*, required: bool) -> Callable[[Command], Command]:
-    """`--model` and how it is executed: the argument `model`, a `cli.arguments.ModelOptions`."""
-    return bundle(
+def model_options(*, required: bool) -> Decorator:
+    """Add `--model` and its execution: the argument `model`, a `ModelOptions`."""
+    return grouped(
         "model",
-        "arguments.ModelOptions",
+        ModelOptions,
         click.option(
             "--model",
-            **needed(required),
+            **_requirement(required),
             help="A run folder, net.py:build, net.onnx, net.pt2, timm:NAME, torchvision:NAME or "
             "hf:NAME.",
         ),
         click.option("--weights", help="A .safetensors or .pth state dict for the network."),
-        *preparation_options(),
+        trust_code_option,
+        *_preparation_options,
         click.option(
             "--precision",
             type=Word("auto", "float32", "bfloat16", "float16"),
             default="auto",
             show_default=True,
-            help="In which the network is executed: part of what is certified. auto is bfloat16 "
-            "where the device computes in it.",
+            help="Number format of the network, which is part of what is certified. auto is "
+            "bfloat16 where the device supports it.",
         ),
         click.option(
             "--compile",
@@ -131,59 +358,60 @@ def model_options(*, required: bool) -> Callable[[Command], Command]:
         ),
         click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1."),
         click.option(
-            "--batch-size", type=BatchSize(), default="auto", show_default=True, help="Samples."
+            "--batch-size",
+            type=BatchSize(),
+            default="auto",
+            show_default=True,
+            help="Samples per batch.",
         ),
     )
 
 
-def data_options(*, required: bool) -> Callable[[Command], Command]:
-    """`--data` and its split: the argument `data`, a `cli.arguments.DataOptions`."""
-    return bundle(
+def data_options(*, required: bool) -> Decorator:
+    """Add `--data` and its split: the argument `data`, a `DataOptions`."""
+    return grouped(
         "data",
-        "arguments.DataOptions",
+        DataOptions,
         click.option(
             "--data",
-            **needed(required),
-            help="digits, mnist, cifar10 (mnist:FOLDER where they lie), a folder of class folders, "
-            "a folder with labels.csv, or pictures.npz.",
+            **_requirement(required),
+            help="digits, mnist, cifar10 (mnist:FOLDER for a copy of yours), a folder of class "
+            "folders, a folder with labels.csv, or images.npz.",
         ),
         click.option(
             "--split",
             type=Word("test", "train", "held-out"),
             default="test",
             show_default=True,
-            help="held-out: what the training of the model held out.",
+            help="held-out: the images that the training of the model held out.",
         ),
-        click.option("--data-root", help="Where downloads are kept.  [$DEFORMRS_DATA]"),
+        click.option("--data-root", help="Folder for downloads.  [$DEFORMRS_DATA]"),
     )
 
 
-def padding_option(command: Command) -> Command:
-    """`--padding`."""
-    option = click.option(
-        "--padding",
-        type=Word("zeros", "border", "reflection"),
-        default="zeros",
-        show_default=True,
-        help="What lies outside an image.",
-    )
-    return option(command)
+padding_option = click.option(
+    "--padding",
+    type=Word("zeros", "border", "reflection"),
+    default="zeros",
+    show_default=True,
+    help="Pixels outside the image.",
+)
 
 
-def smoothing_options(*, required: bool) -> Callable[[Command], Command]:
-    """`--deformation`, `--noise`, `--padding`: the argument `smoothing`."""
-    return bundle(
+def smoothing_options(*, required: bool) -> Decorator:
+    """Add `--deformation`, `--noise` and `--padding`: the argument `smoothing`."""
+    return grouped(
         "smoothing",
-        "arguments.SmoothingOptions",
+        SmoothingOptions,
         click.option(
             "--deformation",
-            **needed(required),
+            **_requirement(required),
             help="rotation, translation, scaling, shear, affine, dct:3, vector_field, your own "
             "lens.py:Lens, or several: rotation+scaling.",
         ),
         click.option(
             "--noise",
-            **needed(required),
+            **_requirement(required),
             help="uniform:30deg, gaussian:4px, gaussian:0.1; one for each part of a composition: "
             "uniform:30deg+uniform:20%.",
         ),
@@ -191,133 +419,83 @@ def smoothing_options(*, required: bool) -> Callable[[Command], Command]:
     )
 
 
-def run_option(command: Command) -> Command:
-    """`--run`: a run whose model, deformation and noise are used."""
-    option = click.option(
-        "--run",
-        type=click.Path(path_type=Path),
-        help="A run of deformrs certify, whose model, deformation and noise are taken.",
+run_option = click.option(
+    "--run",
+    type=click.Path(path_type=Path),
+    help="A run of deformrs certify that gives model, deformation and noise.",
+)
+
+
+def sampling_options(n: int, *others: Decorator) -> Decorator:
+    """Add `--n`, `--n0`, `--alpha`, `--seed` and others: the argument `sampling`."""
+    return grouped(
+        "sampling",
+        SamplingOptions,
+        click.option(
+            "--n", default=n, show_default=True, help="Samples that bound the probability."
+        ),
+        click.option("--n0", default=100, show_default=True, help="Samples that choose the class."),
+        click.option(
+            "--alpha", default=1e-3, show_default=True, help="Failure probability per image."
+        ),
+        click.option("--seed", default=0, show_default=True, help="Seed of the noise."),
+        *others,
     )
-    return option(command)
 
 
-def typed(option: str) -> bool:
-    """Was it given by the user, rather than left as it is by default?"""
-    source = click.get_current_context().get_parameter_source(option)
-    return source not in (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
-
-
-def split_list(text: str | None) -> tuple[str, ...]:
-    """`10deg,30deg` as its parts."""
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
-
-
-def integers(option: str, text: str | None) -> tuple[int, ...]:
-    """`0,5,17` as numbers."""
-    parts = split_list(text)
-    if not all(part.isdecimal() for part in parts):
-        raise click.BadParameter(f"{text!r} must be integers, e.g. 0,5,17", param_hint=option)
-    return tuple(map(int, parts))
-
-
-def check_writable(option: str, path: Path | None) -> None:
-    """Before the work, not after it: can this file be written?"""
-    if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
-        raise click.BadParameter(
-            f"{str(path)!r} must be a file in a folder that exists", param_hint=option
-        )
-
-
-def sampling_options(
-    n: int, alpha: float = 1e-3, *, seed: bool = True
-) -> Callable[[Command], Command]:
-    """`--n`, `--n0`, `--alpha` and perhaps `--seed`, one argument each."""
-
-    def decorate(command: Command) -> Command:
-        own = click.option("--seed", default=0, show_default=True, help="Seed of the noise.")
-        for option in (
-            *([own] if seed else []),
-            click.option(
-                "--alpha", default=alpha, show_default=True, help="Failure probability an image."
-            ),
-            click.option("--n", default=n, show_default=True, help="Samples that bound it."),
-            click.option(
-                "--n0", default=100, show_default=True, help="Samples that choose the class."
-            ),
-        ):
-            command = option(command)
-        return command
-
-    return decorate
-
-
-def choosing_options(command: Command) -> Command:
-    """`--method`, `--skip` and `--max` (the argument `most`)."""
-    for option in (
-        click.option("--max", "most", type=int, help="Look at the first N images only."),
-        click.option("--skip", default=1, show_default=True, help="Certify every K-th image."),
-        click.option(
-            "--method",
-            type=Word("clopper_pearson", "bonferroni", "anytime"),
-            help="The bound on probabilities.  [clopper_pearson; where sampling stops early "
-            "anytime with a sharp last look at --n]",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def _some(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    """Given, it must not be empty: a shell variable that is not set would mean something else."""
-    if text is not None and not text.strip(" ,"):
-        raise click.BadParameter("it is empty; leave it out, or say e.g. 10deg", context, option)
-    return text
-
-
-def stopping_options(command: Command) -> Command:
-    """`--radii`, `--region` (the argument `regions`), `--adaptive` and `--fixed`."""
-    for option in (
-        click.option("--fixed", is_flag=True, help="All n samples for every image."),
-        click.option(
-            "--adaptive",
-            metavar="TOLERANCE",
-            callback=_some,
-            help="Stop where more samples can raise the radius by less than that, e.g. 1deg.",
-        ),
+def certification_options(n: int) -> Decorator:
+    """Add the options of certifying a dataset: the arguments `sampling`, `radii`, `regions`."""
+    return chained(
+        click.option("--radii", type=NonEmpty(), help="Radii to decide, e.g. 10deg,30deg."),
         click.option(
             "--region",
             "regions",
             multiple=True,
-            help="A region to settle: 'rotation<=10deg, scale=0.8..1.2'.",
+            help="A region to decide: 'rotation<=10deg, scale=0.8..1.2'.",
         ),
-        click.option("--radii", callback=_some, help="Radii to settle, e.g. 10deg,30deg."),
-    ):
-        command = option(command)
-    return command
+        sampling_options(
+            n,
+            click.option(
+                "--adaptive",
+                type=NonEmpty(),
+                metavar="TOLERANCE",
+                help="Stop where more samples can raise the radius by less than that, e.g. 1deg.",
+            ),
+            click.option("--fixed", is_flag=True, help="Take all n samples of every image."),
+            click.option(
+                "--method",
+                type=Word("clopper_pearson", "bonferroni", "anytime"),
+                help="The bound on probabilities.  [clopper_pearson; anytime where sampling stops "
+                "early, with a sharp last look at --n]",
+            ),
+            click.option("--skip", default=1, show_default=True, help="Certify every K-th image."),
+            click.option("--max", type=int, help="Use only the first N images."),
+        ),
+    )
 
 
-def start_options(*, required: bool) -> Callable[[Command], Command]:
+def start_options(*, required: bool) -> Decorator:
     """`--model` and its images: the argument `start`, a `StartOptions`."""
-    return bundle(
+    return grouped(
         "start",
-        "arguments.StartOptions",
+        StartOptions,
         click.option(
             "--model",
-            **needed(required),
+            **_requirement(required),
             help="small_cnn, resnet18, resnet18:width=32 (small images), resnet50, timm:NAME, "
             "torchvision:NAME, net.py:build, or a run folder to go on from.",
         ),
         click.option("--weights", help="A .safetensors or .pth state dict to begin with."),
         click.option("--pretrained", is_flag=True, help="Begin with the published weights."),
-        *preparation_options(),
+        *_preparation_options,
     )
 
 
-def training_options() -> Callable[[Command], Command]:
+def training_options() -> Decorator:
     """How it is trained: the argument `training`, a `TrainingOptions`."""
-    return bundle(
+    return grouped(
         "training",
-        "arguments.TrainingOptions",
+        TrainingOptions,
         click.option(
             "--recipe", default="fast", show_default=True, help="fast, paper, or your own .toml."
         ),
@@ -384,13 +562,3 @@ def training_options() -> Callable[[Command], Command]:
         ),
         click.option("--tensorboard/--no-tensorboard", default=True, show_default=True),
     )
-
-
-def trust_code_option(command: Command) -> Command:
-    """`--trust-code`."""
-    option = click.option(
-        "--trust-code",
-        is_flag=True,
-        help="Execute the Python code or .pt2 program that a file or folder names.",
-    )
-    return option(command)

@@ -11,15 +11,16 @@ import torch
 from rich.console import Console
 
 from deformrs.checks import check_alpha, check_integer, check_seed
-from deformrs.cli.arguments import (
+from deformrs.cli.certify import certify_job
+from deformrs.cli.jobs import prepare
+from deformrs.cli.options import (
     DataOptions,
     ModelOptions,
+    SamplingOptions,
     SmoothingOptions,
     StartOptions,
     TrainingOptions,
 )
-from deformrs.cli.certify import Sampling, certify_job
-from deformrs.cli.jobs import prepare
 from deformrs.cli.train import train_run
 from deformrs.data.digits import TEST
 from deformrs.errors import InputError
@@ -75,7 +76,7 @@ def run(settings: Settings, console: Console) -> Tour:
         SMOOTHING,
         out,
     )
-    sampling = Sampling(
+    sampling = SamplingOptions(
         settings.n, settings.n0, settings.alpha, settings.seed, max=settings.digits, fixed=True
     )
     results = certify_job(job, sampling, out, console, [RadiusQuery("30deg")])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deformrs.cli.options import Word, check_writable, split_list
+from deformrs.cli.parameters import Word, check_writable, split_list
 
 if TYPE_CHECKING:
     from deformrs.runs import StoredRun

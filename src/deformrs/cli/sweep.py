@@ -13,13 +13,13 @@ import torch
 from rich.console import Console
 
 from deformrs.cli.certify import certify_job
+from deformrs.cli.defaults import certification, no_test_images
 from deformrs.cli.jobs import prepare
 from deformrs.cli.options import trust_code_option
 from deformrs.cli.progress import Downloads
 from deformrs.cli.sweep_file import REPORT, Sweep, plan_sweep, read_sweep
 from deformrs.cli.sweep_run import SweepRun
 from deformrs.cli.train import train_run
-from deformrs.cli.trained import certification, no_test_images
 from deformrs.data import HeldOut
 from deformrs.data.image_set import HELD_OUT
 from deformrs.data.loading import StoredImages

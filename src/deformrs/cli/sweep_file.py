@@ -42,14 +42,14 @@ from types import NoneType, UnionType
 from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from deformrs.checks import is_real
-from deformrs.cli.arguments import (
+from deformrs.cli.options import (
     DataOptions,
     ModelOptions,
+    SamplingOptions,
     SmoothingOptions,
     StartOptions,
     TrainingOptions,
 )
-from deformrs.cli.certify import Sampling
 from deformrs.cli.sweep_run import MACHINE_OPTIONS, SweepRun, network_in
 from deformrs.data.image_set import HELD_OUT
 from deformrs.errors import DeformRSError, InputError, UnsupportedError, did_you_mean
@@ -93,7 +93,7 @@ TRAIN: dict[str, Hint] = {
 }
 """The options of [train]."""
 CERTIFY: dict[str, Hint] = {
-    **_hints(Sampling),
+    **_hints(SamplingOptions),
     **_hints(ModelOptions, "precision", "compile", "device", "batch_size"),
     "data": str,
     "split": Literal["test", "held-out"],
@@ -303,7 +303,7 @@ def _run(
             {"device": training.device, **certify, "model": model, "weights": weights},
         ),
         test=test,
-        sampling=_build(Sampling, certify),
+        sampling=_build(SamplingOptions, certify),
         queries=(),
         network=network,
         begin=begin,

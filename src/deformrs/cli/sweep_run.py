@@ -7,15 +7,15 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from deformrs.cli.arguments import (
+from deformrs.cli.options import (
     DataOptions,
     ModelOptions,
+    SamplingOptions,
     SmoothingOptions,
     StartOptions,
     TrainingOptions,
     plain_options,
 )
-from deformrs.cli.certify import Sampling
 from deformrs.config import Config
 from deformrs.dataset import select_indices
 from deformrs.errors import InputError
@@ -47,7 +47,7 @@ class SweepRun:
     training: TrainingOptions
     model: ModelOptions
     test: DataOptions
-    sampling: Sampling
+    sampling: SamplingOptions
     queries: tuple[Query, ...]
     network: SweepRun | None = None
     """The run whose network this one certifies; None: it trains its own."""

@@ -12,14 +12,16 @@ import click
 import torch
 from rich.console import Console
 
-from deformrs.cli.arguments import (
+from deformrs.cli.options import (
     DataOptions,
     SmoothingOptions,
     StartOptions,
     TrainingOptions,
     chosen_device,
+    smoothing_options,
+    start_options,
+    training_options,
 )
-from deformrs.cli.options import smoothing_options, start_options, training_options
 from deformrs.cli.progress import Downloads, step
 from deformrs.cli.training import (
     TrainingJob,
@@ -44,7 +46,7 @@ from deformrs.training.loop import Trained, fit
 from deformrs.training.output import BEST, CHECKPOINTS, TrainingFolder, is_finished
 
 if TYPE_CHECKING:
-    from deformrs.cli.arguments import SmoothingOptions
+    from deformrs.cli.options import SmoothingOptions
 
 
 def train_run(

@@ -18,16 +18,16 @@ import torch
 from rich.console import Console
 
 from deformrs import __version__
-from deformrs.cli.arguments import (
+from deformrs.cli.defaults import find_trained
+from deformrs.cli.jobs import plugin_digests
+from deformrs.cli.options import (
     DataOptions,
     SmoothingOptions,
     StartOptions,
     TrainingOptions,
     plain_options,
 )
-from deformrs.cli.jobs import plugin_digests
 from deformrs.cli.progress import step
-from deformrs.cli.trained import find_trained
 from deformrs.config import Config, ConfigValue
 from deformrs.data import HeldOut, ImageSet
 from deformrs.data.download import DownloadProgress

@@ -1,0 +1,365 @@
+"""Options that a folder supplies: those of a trained model, or of a certification run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from deformrs.cli.options import (
+    EXECUTION,
+    DataOptions,
+    ModelOptions,
+    SmoothingOptions,
+)
+from deformrs.config import Config
+from deformrs.data import HeldOut, ImageSet
+from deformrs.data.folders import ImageFolder
+from deformrs.data.image_set import HELD_OUT
+from deformrs.errors import InputError
+from deformrs.models.precision import PrecisionAsked
+from deformrs.models.saved import MODEL, folder_of_weights
+from deformrs.models.sources import check_source
+from deformrs.models.types import require_trust
+from deformrs.runs import read_config
+from deformrs.runs.folder import located, located_code
+from deformrs.specs import python_files
+from deformrs.training.output import BEST, TRAINING
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model that `deformrs train` wrote, and what it was trained on.
+
+    `place` holds the model: `folder`, or best/ in it. Paths are relative to the working directory.
+    `split` is None where the data have no splits; `seen` is what training.json says of the data,
+    and `held_out` names the images of that split that were not trained on.
+    """
+
+    folder: Path
+    place: Path
+    data: str
+    data_root: str | None
+    split: str | None
+    seen: Config
+    held_out: HeldOut | None
+    smoothing: SmoothingOptions
+
+    def data_for(self, given: DataOptions) -> DataOptions:
+        """Return the given images; by default those of the same data that it was not trained on."""
+        root = given.data_root or self.data_root
+        if given.split == HELD_OUT:
+            self._check_held_out(given)
+            return DataOptions(given.data or self.data, given.split, root, self.held_out)
+        if not given.data and self.split != "train":
+            raise no_test_images(self.data, "give other images by --data")
+        return DataOptions(given.data or self.data, given.split, root)
+
+    def smoothing_for(
+        self, given: SmoothingOptions, *, padding_given: bool, trust_code: bool = False
+    ) -> SmoothingOptions:
+        """Return the given deformation and noise; by default those that it was trained with.
+
+        Guarantee: without `trust_code`, Python code is returned only if it was given.
+        """
+        own = self.smoothing
+        if not given.deformation and python_files(own.deformation):
+            require_trust(
+                trust_code,
+                f"the deformation of {self.folder}",
+                f"{own.deformation}, a Python file that is executed",
+                f"or name the file yourself: --deformation {own.deformation}",
+            )
+        if not given.noise and given.deformation and not _same(given.deformation, own.deformation):
+            raise InputError(
+                "--noise",
+                "missing",
+                f"is needed: that of {self.folder} is for {own.deformation}",
+                f"add the noise for {given.deformation}",
+            )
+        return SmoothingOptions(
+            given.deformation or own.deformation,
+            given.noise or own.noise,
+            given.padding if padding_given else own.padding,
+        )
+
+    def has_seen(self, images: ImageSet) -> bool:
+        """Return whether these are the images that it was trained on."""
+        if self.seen.get("sha256") != images.about["sha256"]:
+            return False
+        if not isinstance(images, ImageFolder):
+            return True
+        # The digest of files is one of names, which the files of another folder may have too.
+        place = Path(self.data, _text(self.seen, "folder") or ".").expanduser()
+        if place.is_dir():
+            return place.resolve() == images.folder.resolve()
+        return all(self.seen.get(key) == images.about[key] for key in ("name", "split"))
+
+    def _check_held_out(self, given: DataOptions) -> None:
+        if self.held_out is None:
+            raise InputError(
+                "--split",
+                HELD_OUT,
+                f"needs images that were held out; {self.folder} was trained on all of them",
+                "train with --hold-out 0.1, or certify the test split",
+            )
+        # The digest of a folder is one of names: the place tells more.
+        ours, theirs = Path(self.data).expanduser(), Path(given.data).expanduser()
+        if given.data and ours.is_dir() and theirs.is_dir() and not ours.samefile(theirs):
+            raise InputError(
+                "--data",
+                given.data,
+                f"must be {self.data}, which {self.folder} was trained on and held images out of",
+                "leave it out",
+            )
+
+
+@dataclass(frozen=True)
+class Certification:
+    """Complete options of a certification; `trained` is the model's training, if known."""
+
+    data: DataOptions
+    smoothing: SmoothingOptions
+    out: Path
+    trained: TrainedModel | None
+
+
+def certification(
+    model: ModelOptions,
+    data: DataOptions,
+    smoothing: SmoothingOptions,
+    out: Path | None,
+    *,
+    padding_given: bool,
+) -> Certification:
+    """Return the given options, completed by those of the model's training."""
+    trained = find_trained(model.model, model.weights)
+    if trained is not None:
+        data = trained.data_for(data)
+        smoothing = trained.smoothing_for(
+            smoothing, padding_given=padding_given, trust_code=model.trust_code
+        )
+        # A run folder holds the certificates of one split.
+        out = out or (trained.place / HELD_OUT if data.split == HELD_OUT else trained.place)
+    else:
+        check_source(model.model)  # a misspelt model is why options seem to be missing
+        if data.split == HELD_OUT:
+            raise InputError(
+                "--split",
+                HELD_OUT,
+                f"is for networks of deformrs train --hold-out, and {model.model} is no folder "
+                "that it wrote",
+                "name such a folder by --model, or leave --split out",
+            )
+    if out is None or not (data.data and smoothing.deformation and smoothing.noise):
+        given = {
+            "--data": data.data,
+            "--deformation": smoothing.deformation,
+            "--noise": smoothing.noise,
+            "--out": out,
+        }
+        option = next(name for name, value in given.items() if not value)
+        raise InputError(
+            option,
+            "missing",
+            f"is needed, as {model.model} is not a folder that deformrs train wrote",
+            f"add {option}, or name such a folder by --model",
+        )
+    return Certification(data, smoothing, out, trained)
+
+
+def no_test_images(data: str, remedy: str) -> InputError:
+    """Return the error for data whose only images were trained on."""
+    return InputError(
+        "the data",
+        f"{data}, without a test split",
+        "must hold images that the network was not trained on",
+        remedy,
+    )
+
+
+def find_trained(model: str, weights: str | None = None) -> TrainedModel | None:
+    """Return the training of a model, given by RUN or RUN/best; None if training did not write it.
+
+    A network from FILE.py:FUNCTION is found by its weights. An unfinished training is an error.
+    """
+    place = None if weights is None else folder_of_weights(model, Path(weights))
+    place = place or Path(model)
+    if not model or not place.is_dir():
+        return None
+    folder = place
+    if not (place / TRAINING).is_file() and place.resolve().name == BEST:
+        folder = place.parent if place.name == BEST else place.resolve().parent
+    config = _read_training(folder / TRAINING)
+    if config is None:
+        return None
+    if not (place / MODEL).is_file():
+        raise InputError(
+            f"the training in {folder}",
+            "not finished",
+            f"must be, for {place} to hold a network",
+            "run the same deformrs train command again to go on",
+        )
+    options, data = config["options"], config["data"]
+    assert isinstance(options, dict)
+    assert isinstance(data, dict)
+    root = _text(options, "data_root")
+    return TrainedModel(
+        folder,
+        place,
+        located(str(options["data"]), folder, options),
+        None if root is None else located(root, folder, options),
+        _text(data, "split"),
+        data,
+        _held_out(folder / TRAINING, config, data),
+        SmoothingOptions(
+            located_code(str(options["deformation"]), folder, options),
+            str(options["noise"]),
+            _text(options, "padding") or "zeros",  # type: ignore[arg-type]
+        ),
+    )
+
+
+def _read_training(path: Path) -> Config | None:
+    """Return what `deformrs train` wrote into that file; None if there is no such file."""
+    if not path.is_file():
+        return None
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise _damaged(path, error) from None
+    if not isinstance(config, dict):
+        raise _damaged(path, "not a mapping")
+    if config.get("command") != "train":
+        return None
+    options = config.get("options")
+    if not isinstance(options, dict) or not isinstance(config.get("data"), dict):
+        raise _damaged(path, "options and data are needed")
+    for key in ("data", "deformation", "noise"):
+        if _text(options, key) is None:
+            raise _damaged(path, f"the option {key} is needed")
+    return config
+
+
+def _held_out(path: Path, config: Config, data: Config) -> HeldOut | None:
+    share, seed, digest = data.get("hold_out", 0), config.get("seed"), _text(data, "sha256")
+    if share == 0:
+        return None
+    if not isinstance(seed, int) or digest is None:
+        raise _damaged(path, "images were held out, but seed or sha256 is missing")
+    try:
+        return HeldOut(share, seed, digest)  # type: ignore[arg-type]  # it checks that itself
+    except InputError as error:
+        raise _damaged(path, error) from None
+
+
+def _text(config: Config, key: str) -> str | None:
+    """Return the text under that key; None if there is none, or an empty one."""
+    value = config.get(key)
+    return value if isinstance(value, str) and value else None
+
+
+def _same(given: str, own: str) -> bool:
+    """Return whether two texts name one deformation; a Python file may lie at another path."""
+    if not python_files(own):
+        return given == own
+    ours, theirs = own.split("+"), given.split("+")
+    return [os.path.basename(part) for part in ours] == [os.path.basename(part) for part in theirs]
+
+
+def _damaged(path: Path, reason: object) -> InputError:
+    return InputError(
+        str(path), f"damaged ({reason})", "must be as deformrs train wrote it", "restore it"
+    )
+
+
+def options_from_run(folder: Path) -> tuple[ModelOptions, DataOptions, SmoothingOptions]:
+    """Return the options of a run of `deformrs certify`, with paths from the working directory."""
+    config = read_config(folder)
+    given = config.get("options")
+    if not isinstance(given, dict):
+        raise InputError(
+            f"the run in {folder}",
+            "without its options",
+            "must be made by deformrs certify",
+            "give --model and so on instead",
+        )
+    values = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in given.items()
+        if key not in EXECUTION  # these are the user's to choose, above all whether to trust code
+    }
+    for key in ("model", "weights", "data", "data_root", "deformation"):
+        text = values.get(key)
+        if isinstance(text, str):
+            find = located_code if key == "deformation" else located
+            values[key] = find(text, folder, given)
+    values["precision"] = stored_precision(config)
+    held_out = HeldOut.from_about(config.get("data"))
+    return (
+        ModelOptions(**_fields(ModelOptions, values)),
+        DataOptions(**_fields(DataOptions, values), held_out=held_out),
+        SmoothingOptions(**_fields(SmoothingOptions, values)),
+    )
+
+
+def _fields(kind: type, values: dict[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in dataclasses.fields(kind)}
+    return {key: value for key, value in values.items() if key in names}
+
+
+def stored_precision(config: Config) -> PrecisionAsked:
+    """Return the precision that a run was executed in; `auto` is resolved there."""
+    model = config.get("model")
+    precision = model.get("precision", "auto") if isinstance(model, dict) else "auto"
+    return cast("PrecisionAsked", precision)
+
+
+def options_of(
+    run: Path, model: ModelOptions, smoothing: SmoothingOptions
+) -> tuple[ModelOptions, SmoothingOptions]:
+    """Return the model, deformation and noise of a run; only the model's execution is chosen anew.
+
+    Guarantee: without `model.trust_code`, Python code that the run names is returned only if it was
+    named on the command line too.
+    """
+    own_model, _, own_smoothing = options_from_run(run)
+    _check_equal(model, own_model)
+    _check_equal(smoothing, own_smoothing)
+    for option, own, given in (
+        ("--model", own_model.model, model.model),
+        ("--deformation", own_smoothing.deformation, smoothing.deformation),
+    ):
+        if ".py:" in own and not given:
+            require_trust(
+                model.trust_code,
+                f"the {option.removeprefix('--')} of {run}",
+                f"{own}, a Python file that is executed",
+                f"or name the file yourself: {option} {own}",
+            )
+    execution = {name: getattr(model, name) for name in EXECUTION}
+    return dataclasses.replace(own_model, **execution), own_smoothing
+
+
+def _check_equal(given: ModelOptions | SmoothingOptions, own: object) -> None:
+    """Raise if an option that was given beside a run is not what the run has."""
+    for field in dataclasses.fields(given):
+        value, expected = getattr(given, field.name), getattr(own, field.name)
+        unset = ("", None, field.default)
+        if field.name not in EXECUTION and value not in unset and value != expected:
+            raise InputError(
+                f"--{field.name.replace('_', '-')}",
+                value,
+                f"must be the run's ({expected})",
+                "leave it out, or leave --run out",
+            )
+
+
+def class_names_of(config: Config) -> tuple[str, ...] | None:
+    """Return the class names that a run's configuration gives, the model's own or its data's."""
+    data = config.get("data")
+    names = data.get("class_names") if isinstance(data, dict) else None
+    return tuple(map(str, names)) if isinstance(names, list) else None

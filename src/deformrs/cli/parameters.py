@@ -1,0 +1,97 @@
+"""Parameter types of the command line. Needs no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from click.core import ParameterSource
+
+from deformrs.errors import did_you_mean
+
+
+class Word(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3
+    """One of a few words; the error for any other suggests the nearest."""
+
+    name = "word"
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return "|".join(self.words)
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        if value not in self.words:
+            hint = did_you_mean(value, self.words, "choose one")
+            self.fail(f"{value!r} must be one of {', '.join(self.words)}; {hint}", param, ctx)
+        return str(value)
+
+
+class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3
+    """Numbers separated by commas: 0.485,0.456,0.406."""
+
+    name = "numbers"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        try:
+            return tuple(float(part) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} must be numbers separated by commas", param, ctx)
+
+
+class BatchSize(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3
+    """A positive integer, or `auto`, which becomes None."""
+
+    name = "auto|n"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | None:
+        if value == "auto":
+            return None
+        return int(click.IntRange(min=1).convert(str(value), param, ctx))  # type: ignore[arg-type]
+
+
+class NonEmpty(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3
+    """Text that is not empty, as an unset shell variable would be."""
+
+    name = "text"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        if not str(value).strip(" ,"):
+            self.fail("it is empty; leave it out, or give e.g. 10deg", param, ctx)
+        return str(value)
+
+
+def is_typed(option: str) -> bool:
+    """Return whether the user gave this option, rather than leaving its default."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source not in (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+
+
+def split_list(text: str | None) -> tuple[str, ...]:
+    """Split `10deg,30deg` into its parts."""
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def integers(option: str, text: str | None) -> tuple[int, ...]:
+    """Parse `0,5,17`, the value of an option."""
+    parts = split_list(text)
+    if not all(part.isdecimal() for part in parts):
+        raise click.BadParameter(f"{text!r} must be integers, e.g. 0,5,17", param_hint=option)
+    return tuple(map(int, parts))
+
+
+def check_writable(option: str, path: Path | None) -> None:
+    """Raise unless a file can be written there: checked before the work, not after it."""
+    if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
+        raise click.BadParameter(
+            f"{str(path)!r} must be a file in a folder that exists", param_hint=option
+        )
