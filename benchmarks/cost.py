@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import platform
-import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,15 +35,15 @@ from record import Record
 from samples import used
 from subject import Options, Subject, load_subject, subject_options
 
-_RESET_PEAK = Path("/proc/self/clear_refs")
-_STATUS = Path("/proc/self/status")
-
-
 @dataclass(frozen=True)
 class Range:
-    """The values each curve is measured at, and the network, for rotations."""
+    """The network, for rotations, and the values each curve is measured at.
+
+    `limit` is the most samples an image may take while a radius is decided.
+    """
 
     case: Case
+    limit: int
     n: tuple[int, ...]
     sides: tuple[int, ...]
     images: tuple[int, ...]
@@ -54,12 +51,14 @@ class Range:
 
 SMALL = Range(
     Case("small_cnn", 28, 1, 256, 2048, 1, 0),
+    1000,
     (512, 1024, 2048, 4096, 8192),
     (28, 32, 64),
     (10, 20, 40, 80, 160),
 )
 LARGE = Range(
     Case("resnet18", 32, 3, 8192, 20_480, 1, 0),
+    100_000,
     (25_000, 50_000, 100_000, 200_000, 400_000),
     (28, 32, 64, 224),
     (100, 200, 500, 1000, 2000),
@@ -107,13 +106,16 @@ def time_against_side(values: Sequence[int], case: Case) -> list[Config]:
     return points
 
 
-def time_against_images(values: Sequence[int], subject: Subject, radius: str) -> list[Config]:
+def time_against_images(
+    values: Sequence[int], n: int, subject: Subject, radius: str
+) -> list[Config]:
     """Return the seconds for each number of images, one radius decided."""
 
     def decide(count: int) -> list[Result]:
         stopping, images = Stopping(radii=(radius,)), subject.images
-        found = certify_dataset(subject.classifier, images, n0=N0, max=count, stopping=stopping)
-        return list(found)
+        return list(
+            certify_dataset(subject.classifier, images, n=n, n0=N0, max=count, stopping=stopping)
+        )
 
     points: list[Config] = []
     counts = sorted({min(count, len(subject.images)) for count in values})
@@ -136,25 +138,18 @@ def time_against_images(values: Sequence[int], subject: Subject, radius: str) ->
 def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
     """Return the most memory in use during some work.
 
-    On a GPU what torch allocated; on a CPU the resident size of the process, on Linux during the
-    work, elsewhere since the process began.
+    On a GPU what torch allocated; on a CPU the resident size of the process, as Linux counts it.
     """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         work()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device)
-    if platform.libc_ver()[0] == "glibc":
-        ctypes.CDLL(None).malloc_trim(0)  # memory that is free but not returned would count
-    on_linux = _RESET_PEAK.exists() and _STATUS.exists()
-    if on_linux:
-        _RESET_PEAK.write_text("5")
+    ctypes.CDLL(None).malloc_trim(0)  # memory that is free but not returned would count
+    Path("/proc/self/clear_refs").write_text("5")  # restarts the peak
     work()
-    if on_linux:
-        lines = _STATUS.read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def _ready(case: Case) -> tuple[SmoothedClassifier, Tensor]:
@@ -176,7 +171,7 @@ def measure(values: Range, subject: Subject, radius: str, record: Record) -> Non
     """Measure all curves, and add each to the record."""
     case = values.case
     for name, points in (
-        ("time_against_images", time_against_images(values.images, subject, radius)),
+        ("time_against_images", time_against_images(values.images, values.limit, subject, radius)),
         ("time_against_n", time_against_n(values.n, case)),
         ("memory_against_n", memory_against_n(values.n, case)),
         ("time_against_side", time_against_side(values.sides, case)),

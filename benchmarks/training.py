@@ -1,20 +1,17 @@
-"""How fast training goes, as a share of the bare forward and backward of the same network.
+"""Measure training against the bare forward and backward pass of the same network.
 
     python benchmarks/training.py                         # small sizes, for a CPU
     python benchmarks/training.py --size large --out results.json
 
-Both are measured in one run, in turns, on random images held on the device: the whole loop of
-`deformrs.training` (order, augmentation, noise, warp, forward, backward, optimizer, bookkeeping),
-and forward, cross-entropy and backward alone on one batch that lies ready. Both at the same batch
-size, precision and compilation.
+Both take turns in one run, on random images held on the device, at the same batch size, precision
+and compilation: the whole loop of `deformrs.training` (order, augmentation, noise, warp, forward,
+backward, optimizer, bookkeeping), and forward, cross-entropy and backward alone on one batch.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,18 +23,8 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from deformrs import (
-    DCT,
-    Affine,
-    Deformation,
-    Gaussian,
-    NoiseLaw,
-    Rotation,
-    Scaling,
-    Translation,
-    Uniform,
-    VectorField,
-)
+from deformrs.cli.arguments import chosen_device
+from deformrs.cli.throughput import FAMILIES, seconds
 from deformrs.dataset import device_name
 from deformrs.models import NetworkSpec, ResNet18
 from deformrs.models.types import Classifier
@@ -47,20 +34,12 @@ from deformrs.training.images import source_for
 from deformrs.training.loop import fit, training_forward
 from deformrs.training.recipes import TrainingPrecision
 
-FAMILIES: dict[str, tuple[Deformation, NoiseLaw]] = {
-    "rotation": (Rotation(), Uniform(math.radians(54))),
-    "translation": (Translation(), Gaussian(0.4)),
-    "scaling": (Scaling(), Uniform(0.5)),
-    "affine": (Affine(), Gaussian(0.1)),
-    "dct": (DCT(2), Gaussian(0.1)),
-    "vector_field": (VectorField(), Gaussian(0.1)),
-}
 REPEATS = 3
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is done."""
+    """The amount of work."""
 
     width: int
     batch_size: int
@@ -72,7 +51,7 @@ SIZES = {"small": Size(8, 64, 8), "large": Size(64, 512, 60)}
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: images a second."""
+    """The images per second of one family."""
 
     device: str
     model: str
@@ -89,7 +68,7 @@ class Row:
 
 
 def measure(family: str, size: Size, device: torch.device) -> Row:
-    """The loop and the bare network, in turns."""
+    """Measure the training loop and the bare network, in turns."""
     gpu = device.type == "cuda"
     precision: TrainingPrecision = "bfloat16" if gpu else "float32"
     classifier = Classifier(
@@ -99,19 +78,24 @@ def measure(family: str, size: Size, device: torch.device) -> Row:
     classifier.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     generator = torch.Generator().manual_seed(0)
     count = size.batch_size * size.steps
-    some = torch.randint(0, 256, (size.batch_size, 3, 32, 32), generator=generator)
-    images = [(image.float() / 255, index % 10) for index, image in enumerate(some)]
+    pixels = torch.randint(0, 256, (size.batch_size, 3, 32, 32), generator=generator)
+    images = [(image.float() / 255, index % 10) for index, image in enumerate(pixels)]
     source = source_for(images * size.steps, range(count), device, hold="yes", workers=0)
     deformation, noise = FAMILIES[family]
     recipe = Recipe(REPEATS + 1, size.batch_size, 0.01, nesterov=True, weight_decay=5e-4)
     plan = Plan(deformation, noise, recipe, augmentation=Augmentation(crop=4, flip=True))
     batch, labels = next(source.batches(torch.arange(size.batch_size)[None]))
     bare = _bare(classifier, batch, labels, precision, compiled=gpu)
-    between: list[float] = []
+    bare_times: list[float] = []
+
+    def run_bare() -> None:
+        for _ in range(size.steps):
+            bare()
 
     def watch(moment: object) -> None:
         if getattr(moment, "record", None) is not None:
-            between.append(_seconds(bare, size.steps, device))
+            bare()
+            bare_times.append(seconds(run_bare, device))
 
     trained = fit(
         classifier,
@@ -122,8 +106,8 @@ def measure(family: str, size: Size, device: torch.device) -> Row:
         compiled=gpu,
         watch=watch,
     )
-    # The first epoch compiles, and warms up what is measured between the others.
-    ours = statistics.median(float(str(r["seconds"])) for r in trained.history[1:])
+    # The first epoch compiles and warms up.
+    loop_time = statistics.median(float(str(r["seconds"])) for r in trained.history[1:])
     return Row(
         device_name(device),
         f"resnet18:width={size.width}",
@@ -131,8 +115,8 @@ def measure(family: str, size: Size, device: torch.device) -> Row:
         size.batch_size,
         precision,
         gpu,
-        round(count / ours),
-        round(count / statistics.median(between[1:])),
+        round(count / loop_time),
+        round(count / statistics.median(bare_times[1:])),
     )
 
 
@@ -144,42 +128,28 @@ def _bare(
     *,
     compiled: bool,
 ) -> Callable[[], None]:
-    unused = torch.optim.SGD(classifier.parameters())
+    optimizer = torch.optim.SGD(classifier.parameters())
     forward = training_forward(classifier, Processes(batch.device), precision, compiled=compiled)
 
     def once() -> None:
         loss = cross_entropy(forward(batch), labels)
-        unused.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
 
     return once
-
-
-def _seconds(work: Callable[[], None], times: int, device: torch.device) -> float:
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    began = time.perf_counter()
-    for _ in range(times):
-        work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - began
 
 
 @click.command()
 @click.option("--size", type=click.Choice(list(SIZES)), default="small", show_default=True)
 @click.option("--family", "families", multiple=True, type=click.Choice(list(FAMILIES)))
 @click.option("--device", default="auto", show_default=True)
-@click.option("--out", type=click.Path(path_type=Path), help="Where to write the rows as JSON.")
+@click.option("--out", type=click.Path(path_type=Path), help="A JSON file for the rows.")
 def main(size: str, families: tuple[str, ...], device: str, out: Path | None) -> None:
-    """Print the table, and write it."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    place = torch.device(device)
+    """Measure every family, print the table and write it."""
+    place = chosen_device(device)
     torch.backends.cudnn.benchmark = True
     rows = [measure(family, SIZES[size], place) for family in families or FAMILIES]
-    table = Table("family", "pictures/s", "bare images/s", "ratio", title=_title(rows[0]))
+    table = Table("family", "images/s", "bare images/s", "ratio", title=_title(rows[0]))
     for row in rows:
         table.add_row(
             row.family,
@@ -194,8 +164,8 @@ def main(size: str, families: tuple[str, ...], device: str, out: Path | None) ->
 
 
 def _title(row: Row) -> str:
-    how = "compiled" if row.compiled else "eager"
-    return f"{row.model}, batch {row.batch_size}, {row.precision}, {how}, {row.device}"
+    mode = "compiled" if row.compiled else "eager"
+    return f"{row.model}, batch {row.batch_size}, {row.precision}, {mode}, {row.device}"
 
 
 if __name__ == "__main__":

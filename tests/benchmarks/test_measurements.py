@@ -10,9 +10,13 @@ import torch
 from torch import Tensor
 
 import cost
+import regularisers
+import training
 from agreement import compare
 from deformrs import Rotation, SmoothedClassifier, Uniform
 from deformrs.cli.throughput import Case, machine
+from deformrs.data import load_data
+from deformrs.data.image_set import Subset
 from images import ramp
 from record import Record, read_record
 from samples import measure, print_table, protocols
@@ -85,7 +89,7 @@ def test_on_a_cpu_in_float32_every_way_of_execution_agrees(untrained: Subject) -
 
 def test_cost_curves_are_measured_and_recorded(untrained: Subject, tmp_path: Path) -> None:
     out = tmp_path / "record.json"
-    values = cost.Range(TINY, (32, 64), (8, 16), (1, 2))
+    values = cost.Range(TINY, 50, (32, 64), (8, 16), (1, 2))
     cost.measure(values, untrained, "10deg", Record(machine(CPU), out))
     curves = read_record(out)["cost"]
     assert isinstance(curves, dict)
@@ -110,3 +114,19 @@ def test_stages_and_operations_are_named() -> None:
     lines = "\n".join(report(TINY))
     assert all(stage in lines for stage in ("draw", "warp", "network", "count"))
     assert "grid_sampler" in lines
+
+
+def test_training_is_measured_against_the_bare_network() -> None:
+    row = training.measure("rotation", training.Size(4, 8, 2), CPU)
+    assert row.ratio == row.images_per_s / row.bare_images_per_s > 0
+
+
+def test_a_regularised_variant_is_trained_and_certified() -> None:
+    digits = load_data("digits", split="train")
+    few = tuple(range(60))
+    labels = tuple(digits.labels[index] for index in few)
+    subset = Subset("digits", None, labels, {}, digits.preparation, digits, few)
+    variant = regularisers.Variant(2, tilt=2.0, consistency=10.0)
+    row = regularisers.measure(variant, subset, epochs=1, width=4, n=20, device=CPU)
+    assert row["copies"] == 2
+    assert set(row["certified"]) == {"10", "30", "45"}  # type: ignore[call-overload]

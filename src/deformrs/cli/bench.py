@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from deformrs.cli.throughput import Row
+    from deformrs.config import Config
 
 
 @click.command()
@@ -96,16 +97,17 @@ def bench(
         images=images,
     )
     console = Console(highlight=False)
+    here = machine(place)
     rows: list[Row] = []
     with step(console, "measuring", len(cases)) as advance:
         for case in cases:
             advance(len(rows), f"{case.network}, {case.family}")
             rows.append(measure(case))
             if out is not None:
-                content = {"rows": [row.to_json() for row in rows], "machine": machine(place)}
+                content = {"rows": [row.to_json() for row in rows], "machine": here}
                 write_atomically(out, json.dumps(content, indent=2) + "\n")
         advance(len(rows), "")
-    console.print(_table(rows))
+    console.print(_table(rows, here))
     for row in rows:
         for kind, text in (("failed", row.error), ("note", row.warning)):
             if text is not None:
@@ -121,18 +123,15 @@ def bench(
         )
 
 
-def _table(rows: Sequence[Row]) -> Table:
+def _table(rows: Sequence[Row], machine: Config) -> Table:
     from rich import box
     from rich.table import Table
 
-    from deformrs.cli.throughput import machine
-
     case = rows[0].case
-    about = machine(case.device)
     mode = "not compiled" if case.compiled == "no" else f"compiled ({case.compiled})"
     table = Table(
-        title=f"samples/s on {about['device']} ({about['cpu']}, {about['threads']} threads), "
-        f"{case.precision}, {mode}, torch {about['torch']}",
+        title=f"samples/s on {machine['device']} ({machine['cpu']}, {machine['threads']} threads), "
+        f"{case.precision}, {mode}, torch {machine['torch']}",
         title_justify="left",
         box=box.SIMPLE_HEAD,
         show_edge=False,
