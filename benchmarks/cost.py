@@ -35,6 +35,7 @@ from record import Record
 from samples import used
 from subject import Options, Subject, load_subject, subject_options
 
+
 @dataclass(frozen=True)
 class Range:
     """The network, for rotations, and the values each curve is measured at.

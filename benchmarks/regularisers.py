@@ -17,11 +17,11 @@ from pathlib import Path
 
 import click
 import torch
+from deformrs.cli.arguments import chosen_device
 from rich.console import Console
 from rich.table import Table
 
 from deformrs import Rotation, SmoothedClassifier, Uniform, certify_dataset, load_data
-from deformrs.cli.arguments import chosen_device
 from deformrs.data import ImageSet
 from deformrs.data.image_set import stratified_split
 from deformrs.models import NetworkSpec, ResNet18
@@ -110,9 +110,7 @@ def measure(
 
 
 @click.command()
-@click.option(
-    "--data", default="digits", show_default=True, help="With a training split."
-)
+@click.option("--data", default="digits", show_default=True, help="With a training split.")
 @click.option("--epochs", default=2, show_default=True)
 @click.option("--width", default=8, show_default=True, help="Of ResNet-18; 64 is the standard.")
 @click.option("--n", default=100, show_default=True)
