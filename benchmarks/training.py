@@ -18,7 +18,7 @@ from pathlib import Path
 
 import click
 import torch
-from deformrs.cli.arguments import chosen_device
+from deformrs.cli.options import chosen_device
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
