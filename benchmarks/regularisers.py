@@ -17,11 +17,11 @@ from pathlib import Path
 
 import click
 import torch
-from deformrs.cli.options import chosen_device
 from rich.console import Console
 from rich.table import Table
 
 from deformrs import Rotation, SmoothedClassifier, Uniform, certify_dataset, load_data
+from deformrs.cli.options import chosen_device
 from deformrs.data import ImageSet
 from deformrs.data.image_set import stratified_split
 from deformrs.models import NetworkSpec, ResNet18

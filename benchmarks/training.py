@@ -18,12 +18,12 @@ from pathlib import Path
 
 import click
 import torch
-from deformrs.cli.options import chosen_device
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from deformrs.cli.options import chosen_device
 from deformrs.cli.throughput import FAMILIES, seconds
 from deformrs.dataset import device_name
 from deformrs.models import NetworkSpec, ResNet18
