@@ -36,8 +36,9 @@ class _Form:
     suffix: str
     column: str
     decimals: int
+    example: str
     accepted: tuple[str, ...]
-    examples: str
+    accepted_examples: str
 
 
 class Unit(Enum):
@@ -67,6 +68,11 @@ class Unit(Enum):
     def column(self) -> str:
         """The unit as part of a column name: "degrees", "px", "percent" or "coefficient"."""
         return _FORMS[self].column
+
+    @property
+    def example(self) -> str:
+        """A quantity as given on the command line: "10deg"."""
+        return _FORMS[self].example
 
     @property
     def decimals(self) -> int:
@@ -122,13 +128,20 @@ class Unit(Enum):
 
 _FORMS = {
     Unit.ANGLE: _Form(
-        "degrees", "°", "deg", "degrees", 2, ("deg", "°", "rad"), "'54deg' or '0.94rad'"
+        "degrees", "°", "deg", "degrees", 2, "10deg", ("deg", "°", "rad"), "'54deg' or '0.94rad'"
     ),
     Unit.LENGTH: _Form(
-        "pixels", " px", "px", "px", 2, ("px", ""), "'4px', or '0.25' of half the shorter side"
+        "pixels",
+        " px",
+        "px",
+        "px",
+        2,
+        "5px",
+        ("px", ""),
+        "'4px', or '0.25' of half the shorter side",
     ),
-    Unit.FRACTION: _Form("per cent", " %", "%", "percent", 2, ("%", ""), "'20%' or '0.2'"),
-    Unit.COEFFICIENT: _Form("coefficient", "", "", "coefficient", 4, ("",), "'0.1'"),
+    Unit.FRACTION: _Form("per cent", " %", "%", "percent", 2, "20%", ("%", ""), "'20%' or '0.2'"),
+    Unit.COEFFICIENT: _Form("coefficient", "", "", "coefficient", 4, "0.1", ("",), "'0.1'"),
 }
 
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(deg|°|rad|px|%|)\s*")
@@ -145,7 +158,10 @@ def parse_quantity(text: str, unit: Unit, size: Size | None = None) -> float:
     match = _QUANTITY.fullmatch(text)
     if match is None or match[2] not in _FORMS[unit].accepted:
         raise InputError(
-            f"the {unit.value}", repr(text), "must be a number with its unit", _FORMS[unit].examples
+            f"the {unit.value}",
+            repr(text),
+            "must be a number with its unit",
+            _FORMS[unit].accepted_examples,
         )
     number, suffix = float(match[1]), match[2]
     if suffix in ("deg", "°"):

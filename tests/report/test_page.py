@@ -12,16 +12,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_runs import Entry, Page, many, stored
 
 from deformrs import Rotation, Uniform
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError
-from deformrs.report.cards import cards_of, thumbnail
+from deformrs.report.document import write_report
+from deformrs.report.formats import Cell, Table, to_latex, to_markdown
 from deformrs.report.groups import make_groups
-from deformrs.report.layout import Cell, Table, to_latex, to_markdown
-from deformrs.report.writing import write_report
+from deformrs.report.page import cards_of, thumbnail
 from deformrs.runs import Result, StoredRun
+from made_runs import Entry, Page, many, stored
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u2028|$x$ & 50 % _a_ {b} \\"
 
@@ -147,28 +147,28 @@ def test_classes_of_the_page_are_those_of_the_table(tmp_path: Path) -> None:
     ):
         assert data["names"][str(label)] == row["name"] == f"n{label}"
         assert [total, plain, right] == [
-            int(row[name]) for name in ("pictures", "plain_right", "smoothed_right")
+            int(row[name]) for name in ("images", "base_correct", "smoothed_correct")
         ]
         assert [ten, forty] == [int(row[f"certified_at_{r}deg"]) for r in (10, 40)]
         assert 0 <= float(row["average_rotation_degrees"]) - average < 0.0101
-    assert sum(int(row["pictures"]) for row in rows) == 60
+    assert sum(int(row["images"]) for row in rows) == 60
 
 
 def test_a_run_that_abstains_on_everything(tmp_path: Path) -> None:
     page = page_of([stored(tmp_path / "a", [Entry(0, 0, 500, plain=None)] * 5)], tmp_path / "out")
     shown = " ".join(page.shown)
-    assert "Of 5 images, none is classified right and certified" in shown
+    assert "Of 5 images, none is classified correctly and certified" in shown
     assert "100.0 % 5/5" in shown
     (curve,) = page.data["charts"]["photos-rotation"]["curves"]
     assert (curve["ends"], curve["counts"], curve["total"]) == ([], [], 5)
-    assert "Wrong or abstained on, the surest first" in shown
-    assert "Right, but holding the least far" not in shown
+    assert "Wrong or abstained, the most certain first" in shown
+    assert "Correct, but with the smallest radii" not in shown
 
 
 def test_one_image(tmp_path: Path) -> None:
     page = page_of([stored(tmp_path / "a", [Entry(3, 3, 1000, 3)])], tmp_path / "out")
     sentence = (
-        "Of 1 image, 1 (100.0 %) is classified right and provably stays so under any rotation"
+        "Of 1 image, 1 (100.0 %) is classified correctly and provably stays so under any rotation"
     )
     assert sentence in " ".join(page.shown)
 
@@ -199,15 +199,15 @@ def test_the_least_robust_images_are_shown(tmp_path: Path) -> None:
     images += [Entry(0, 1, 990, source="wrong.png"), Entry(0, 0, 500, source="unsure.png")]
     (group,) = make_groups([stored(tmp_path / "a", images, names=["cat", "dog"])])
     cards = cards_of(group.members[0], None)
-    assert [card.name for card in cards.barely] == [
+    assert [card.name for card in cards.right] == [
         f"{hit}.png" for hit in (600, 700, 800, 850, 900, 950)
     ]
-    assert [(card.name, card.label, card.answer) for card in cards.failed] == [
+    assert [(card.name, card.label, card.prediction) for card in cards.wrong] == [
         ("wrong.png", "cat", "dog"),
         ("unsure.png", "cat", "abstains"),
     ]
     radius = group.members[0].results[2].certificate.radius
-    assert cards.barely[0].reach == Rotation.unit.show_down(radius, (28, 28))
+    assert cards.right[0].radius == Rotation.unit.show_down(radius, (28, 28))
 
 
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 224, 160), (2, 5, 300), (4, 1, 1)])

@@ -26,8 +26,7 @@ from deformrs.cli.parameters import is_typed, split_list
 from deformrs.cli.progress import Advance, Downloads, Rates, step
 from deformrs.dataset import certify_dataset, select_indices
 from deformrs.geometry import size_of
-from deformrs.report.people import noise_words, shown_down
-from deformrs.report.summary import count_certified, summarise
+from deformrs.report.summary import count_certified, noise_words, summarise
 from deformrs.rounding import percent_down, percent_up
 from deformrs.runs import Result
 from deformrs.sampling import Progress
@@ -212,7 +211,7 @@ def summary(
         certified = share(count_certified(results, query))
         lines.append(f"  right, certified {query.words:<12} {certified}")
     if len(first.radii) == 1 and averaged:
-        mean = shown_down(counts.averages[0], first.space.blocks[0].unit)
+        mean = first.space.blocks[0].unit.format_down(counts.averages[0])
         lines.append(f"  average certified radius      {mean:>8}")
     return lines
 

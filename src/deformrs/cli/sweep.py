@@ -25,9 +25,8 @@ from deformrs.data.image_set import HELD_OUT
 from deformrs.data.loading import StoredImages
 from deformrs.data.preparation import Preparation
 from deformrs.errors import DeformRSError, InputError
-from deformrs.report.people import shown_down
 from deformrs.report.summary import count_certified, summarise
-from deformrs.report.writing import write_report
+from deformrs.report.document import write_report
 from deformrs.rounding import percent_down
 from deformrs.runs import Result, read_run
 from deformrs.stopping import Query, RadiusQuery, RegionQuery
@@ -154,7 +153,7 @@ def _row(run: SweepRun, results: Sequence[Result], columns: Sequence[str]) -> li
 
     plain = _NONE if summary.plain is None else percent(summary.plain)
     shares = {query.text: percent(count_certified(results, query)) for query in run.queries}
-    average = shown_down(summary.averages[0], blocks[0].unit) if len(blocks) == 1 else _NONE
+    average = blocks[0].unit.format_down(summary.averages[0]) if len(blocks) == 1 else _NONE
     return [run.name, plain, *(shares.get(text, _NONE) for text in columns), average]
 
 

@@ -1,26 +1,84 @@
-"""The report as Markdown."""
+"""The report: an HTML page, the same in Markdown, tables and figures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from deformrs.report.cards import Card
-from deformrs.report.contents import tables_of
-from deformrs.report.layout import Cell, Table, escape_markdown, to_markdown
-from deformrs.report.section import Entry, Section
-from deformrs.report.tabulate import FEW_CLASSES, classes_tables
-from deformrs.report.words import READING, limits
+from deformrs.regions import Region
+from deformrs.report.captions import READING, axis_words, headline, legend_label, limits
+from deformrs.report.curves import draw_curves
+from deformrs.report.formats import Cell, Table, escape_markdown, to_latex, to_markdown
+from deformrs.report.groups import Group, Section, make_groups, make_sections
+from deformrs.report.page import Card, Cards, ImageReader, cards_of, render_page
+from deformrs.report.reference import read_reference
+from deformrs.report.tables import FEW_CLASSES, classes_tables, csv_tables, tables_of
+from deformrs.runs import StoredRun, write_atomically
+from deformrs.space import Block
+
+PAGE, DOCUMENT = "report.html", "report.md"
+TABLES, FIGURES = "tables", "figures"
 
 
-def to_document(sections: Sequence[Section], title: str, note: str) -> str:
-    """Everything that the page says, in Markdown; files are named beside it."""
+def write_report(
+    runs: Sequence[StoredRun],
+    out: Path,
+    *,
+    radii: Sequence[str] = (),
+    regions: Sequence[Region | str] = (),
+    reference: Path | None = None,
+    images: ImageReader | None = None,
+    title: str = "Certified robustness",
+    note: str = "",
+) -> dict[str, Path]:
+    """Write report.html, report.md, tables/ and figures/ into `out`; return files by their names.
+
+    Runs of one deformation on one dataset are compared in one section. `radii` are texts such as
+    "10deg", "5px", "20%" or "0.065", each used where its unit fits; without any, each section has
+    radii of its own. `regions` may be given as text. `reference` is a CSV file of accuracies to
+    compare with (see `deformrs.report.reference`). `images` returns the image of a result, to
+    be shown in the page. `note` stands beneath the title.
+
+    Guarantee: no count, share, curve or radius in any of the files is above that of the results.
+    """
+    groups = make_groups(runs)
+    if not regions and len(groups) == 1:
+        regions = _decided_regions(groups[0])
+    parsed = [region if isinstance(region, Region) else Region.parse(region) for region in regions]
+    numbers = [] if reference is None else read_reference(reference)
+    sections = make_sections(groups, radii, parsed, numbers)
+    cards = {m.name: cards_of(m, images) for group in groups for m in group.members}
+    for folder in (TABLES, FIGURES):
+        (out / folder).mkdir(parents=True, exist_ok=True)
+    names: list[str] = []
+    for section in sections:
+        texts = _texts(section)
+        for name, text in texts.items():
+            _write(out / name, text)
+        names += texts
+        if section.group.block is not None:
+            figures = [f"{FIGURES}/{section.slug}.{kind}" for kind in ("png", "svg")]
+            for name in figures:
+                _draw(section, section.group.block, out / name)
+            names += figures
+    # Last, so that the files a page refers to exist before it does.
+    _write(out / DOCUMENT, to_document(sections, cards, title, note))
+    _write(out / PAGE, render_page(sections, cards, title, note))
+    return {name: out / name for name in (PAGE, DOCUMENT, *names)}
+
+
+def to_document(
+    sections: Sequence[Section], cards: Mapping[str, Cards], title: str, note: str
+) -> str:
+    """Return the content of the page in Markdown."""
     lines = [f"# {escape_markdown(title)}", "", READING]
     lines += ["", escape_markdown(note)] if note else []
     for section in sections:
         lines += ["", f"## {escape_markdown(section.group.title)}", ""]
         lines += [
             f"- **{escape_markdown(entry.member.name)}** "
-            f"({escape_markdown(entry.member.noise)}): {escape_markdown(entry.headline)}"
+            f"({escape_markdown(entry.member.noise)}): "
+            f"{escape_markdown(headline(section, entry)[1])}"
             for entry in section.entries
         ]
         if section.group.block is not None:
@@ -30,31 +88,60 @@ def to_document(sections: Sequence[Section], title: str, note: str) -> str:
         if any(len(entry.classes) > FEW_CLASSES for entry in section.entries):
             lines += ["", f"All classes: `tables/{section.slug}-classes.csv`."]
         for entry in section.entries:
-            lines += _least_robust(entry)
-    lines += ["", "## What a certificate does not say", ""]
+            lines += _titled(_cards_table(entry.member.name, cards[entry.member.name]))
+    lines += ["", "## Limits of the certificates", ""]
     lines += [f"- {escape_markdown(limit)}" for limit in limits([s.group for s in sections])]
     return "\n".join(lines) + "\n"
 
 
-def _least_robust(entry: Entry) -> list[str]:
-    rows = [
-        (kind, card)
-        for kind, cards in (("right", entry.cards.barely), ("not right", entry.cards.failed))
-        for card in cards
-    ]
-    table = Table(
-        title=f"The least robust images: {entry.member.name}",
-        align="lllllr",
-        columns=("", "picture", "label", "answer", "radius", "probability at least"),
-        rows=tuple(_row(kind, card) for kind, card in rows),
+def _decided_regions(group: Group) -> list[str]:
+    """The regions at which sampling stopped, as they were given, each once."""
+    stops = [member.early_stop for member in group.members]
+    texts = dict.fromkeys(text for stop in stops if stop is not None for text in stop.regions)
+    made_in_python = ("Region(", "Patch(")
+    return [text for text in texts if not text.startswith(made_in_python)]
+
+
+def _texts(section: Section) -> dict[str, str]:
+    stem = f"{TABLES}/{section.slug}"
+    csvs = {f"{stem}-{name}.csv": text for name, text in csv_tables(section).items()}
+    latex = {
+        f"{stem}-{name}.tex": to_latex(table, f"{section.slug}-{name}")
+        for name, table in tables_of(section).items()
+    }
+    return csvs | latex
+
+
+def _draw(section: Section, block: Block, path: Path) -> None:
+    draw_curves(
+        {legend_label(e.member): e.curve for e in section.entries if e.curve is not None},
+        path,
+        best=section.best,
+        references={reference.name: reference.points for reference in section.references},
+        title=section.group.title,
+        radius=axis_words(section.group, block),
     )
-    return _titled(table)
 
 
-def _row(kind: str, card: Card) -> tuple[Cell, ...]:
-    texts = (kind, card.source, card.label, card.answer, card.reach, card.probability)
+def _cards_table(name: str, cards: Cards) -> Table:
+    kinds = (("correct", cards.right), ("not correct", cards.wrong))
+    return Table(
+        title=f"The least robust images: {name}",
+        align="lllllr",
+        columns=("", "image", "label", "prediction", "radius", "probability at least"),
+        rows=tuple(_card_row(kind, card) for kind, some in kinds for card in some),
+    )
+
+
+def _card_row(kind: str, card: Card) -> tuple[Cell, ...]:
+    texts = (kind, card.source, card.label, card.prediction, card.radius, card.probability)
     return tuple(map(Cell, texts))
 
 
 def _titled(table: Table) -> list[str]:
     return ["", f"### {escape_markdown(table.title)}", "", to_markdown(table).rstrip()]
+
+
+def _write(path: Path, text: str) -> None:
+    # File names may hold bytes that are not UTF-8; they are shown as question marks.
+    write_atomically(path, text.encode("utf-8", "replace").decode("utf-8"))

@@ -1,4 +1,4 @@
-"""A run as the log that the analysis scripts of randomized smoothing read."""
+"""Results as a pandas DataFrame, and as the TSV log of randomized smoothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deformrs.errors import InputError, UnsupportedError
-from deformrs.report.people import COLUMNS, float_down, reach
+from deformrs.report.radii import float_down, radius_of
 from deformrs.rounding import format_down
 from deformrs.runs import Result, StoredRun, read_run
 from deformrs.space import Block
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 HEADER = ("idx", "label", "predict", "radius", "correct", "time")
 ABSTAIN = -1
-# More decimals than a double has: what is read back is the radius itself, or a hair less.
+# More decimals than a double has: read back, it is the radius itself or just below.
 _DECIMALS = 17
 
 
 def export_tsv(results: Sequence[Result], times: Mapping[int, float]) -> str:
-    """One line an image, tab-separated; `times` are seconds by index, empty where unknown.
+    """Return one tab-separated line per image; `times` are seconds by index, empty where unknown.
 
     The radius is in the package's own unit (radians, half sides, fractions).
 
@@ -35,7 +35,7 @@ def export_tsv(results: Sequence[Result], times: Mapping[int, float]) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as hours, minutes and seconds.
+    """Return seconds as hours, minutes and seconds.
 
     >>> clock(3725.5)
     '1:02:05.500000'
@@ -51,8 +51,8 @@ def _values(result: Result, seconds: float | None) -> tuple[str, ...]:
         families = ", ".join(block.family for block in certificate.space.blocks)
         raise UnsupportedError(
             "the log",
-            f"asked of a run over {families} together",
-            "has one radius an image",
+            f"requested for a run over {families} together",
+            "has one radius per image",
             "use the report's tables or results_frame",
         )
     prediction = ABSTAIN if certificate.prediction is None else certificate.prediction
@@ -68,9 +68,9 @@ def _values(result: Result, seconds: float | None) -> tuple[str, ...]:
 
 
 def results_frame(run: StoredRun | Path | str) -> pandas.DataFrame:
-    """One row an image: what was predicted and how far it holds.
+    """Return a DataFrame with one row per image: the prediction and its certified radius.
 
-    `radius` is in the package's own unit, and once more in the one people use: `radius_degrees`,
+    `radius` is in the package's own unit, and once more in the displayed one: `radius_degrees`,
     `radius_px`, `radius_percent` or `radius_coefficient`. A composition has `radius_<family>` and
     `radius_<family>_<unit>` for each of its parts. Where the classifier abstains, `prediction` is
     missing and the radius 0; wrong answers keep theirs, so count `radius * correct`.
@@ -98,12 +98,9 @@ def results_frame(run: StoredRun | Path | str) -> pandas.DataFrame:
     blocks = certificates[0].space.blocks if certificates else ()
     for k, (name, block) in enumerate(zip(_radius_names(blocks), blocks, strict=True)):
         radii = [c.radii[k] for c in certificates]
-        shown = [
-            float_down(reach(block, radius, c.space.size))
-            for radius, c in zip(radii, certificates, strict=True)
-        ]
+        displayed = [float_down(radius_of(result, k)) for result in results]
         columns[name] = pd.array(radii, dtype="float64")
-        columns[f"{name}_{COLUMNS[block.unit]}"] = pd.array(shown, dtype="float64")
+        columns[f"{name}_{block.unit.column}"] = pd.array(displayed, dtype="float64")
     columns["p_lower"] = pd.array([c.p_lower for c in certificates], dtype="float64")
     columns["n"] = pd.array([c.counts.n for c in certificates], dtype="int64")
     columns["n0"] = pd.array([c.counts.n0 for c in certificates], dtype="int64")
@@ -112,7 +109,7 @@ def results_frame(run: StoredRun | Path | str) -> pandas.DataFrame:
 
 
 def _radius_names(blocks: tuple[Block, ...]) -> list[str]:
-    """A name for each block's radius; families that come twice are numbered."""
+    """Column names, one per block; families that occur twice are numbered."""
     if len(blocks) == 1:
         return ["radius"]
     names: list[str] = []

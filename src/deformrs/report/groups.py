@@ -1,4 +1,4 @@
-"""Runs that can be compared in one chart: of one deformation, on one data set."""
+"""Runs that can be compared in one chart: of one deformation, on one dataset."""
 
 from __future__ import annotations
 
@@ -6,18 +6,53 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
+from math import isclose
 from pathlib import Path
 
 from deformrs.certificate import Certificate
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError
-from deformrs.report.layout import one_line
-from deformrs.report.people import noise_words
-from deformrs.report.published import TITLES, Paper, paper_for
+from deformrs.regions import Region
+from deformrs.report.curves import Curve, Envelope, curve_of, envelope
+from deformrs.report.formats import one_line
+from deformrs.report.radii import (
+    FEW,
+    Radius,
+    parse_radii,
+    radius_of,
+    round_radii,
+    sort_radii,
+)
+from deformrs.report.reference import Reference, ReferenceNumber, references_for
+from deformrs.report.summary import (
+    RegionCount,
+    Summary,
+    count_region,
+    noise_words,
+    summarise,
+    summarise_classes,
+)
 from deformrs.runs import Result, StoredRun
 from deformrs.space import Block
 from deformrs.units import Size
+
+TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "imagenet": "ImageNet"}
+
+
+@dataclass(frozen=True)
+class EarlyStop:
+    """The rule by which a run stopped sampling an image, as its configuration has it."""
+
+    radii: tuple[ConfigValue, ...]
+    regions: tuple[str, ...]
+    tolerance: ConfigValue
+
+    @property
+    def only_decided(self) -> bool:
+        """Whether sampling stopped when the queries were decided, so that radii may be short."""
+        return self.tolerance is None
 
 
 @dataclass(frozen=True)
@@ -29,15 +64,17 @@ class Member:
 
     @property
     def results(self) -> list[Result]:
+        """The results of the run."""
         return self.run.results
 
     @property
     def first(self) -> Certificate:
-        """What all certificates of a run share can be read off it."""
+        """The first certificate, which has the settings of all."""
         return self.results[0].certificate
 
-    @property
+    @cached_property
     def noise(self) -> str:
+        """The noise in words."""
         return noise_words(self.results)
 
     @property
@@ -47,19 +84,41 @@ class Member:
 
     @cached_property
     def class_names(self) -> list[str]:
-        """The names of the classes, by number; empty where the run does not know them."""
+        """The names of the classes, by number; empty where the run does not have them."""
         names = lookup(self.run.config, "data", "class_names")
         return [str(name) for name in names] if isinstance(names, list) else []
 
     def class_name(self, label: int) -> str:
-        """The name of a class, or its number in words."""
+        """Return the name of a class, "class 3" where it has none."""
         known = 0 <= label < len(self.class_names)
         return self.class_names[label] if known else f"class {label}"
+
+    @cached_property
+    def early_stop(self) -> EarlyStop | None:
+        """The rule by which sampling stopped, None where every image got all its samples."""
+        if "stopping" not in self.run.config:
+            return None
+        radii, regions = (lookup(self.run.config, "stopping", key) for key in ("radii", "regions"))
+        return EarlyStop(
+            tuple(radii) if isinstance(radii, list) else (),
+            tuple(map(str, regions)) if isinstance(regions, list) else (),
+            lookup(self.run.config, "stopping", "tolerance"),
+        )
+
+    def decides(self, radius: Radius) -> bool:
+        """Return whether each image had its samples for this radius."""
+        stop = self.early_stop
+        if stop is None or not stop.only_decided:
+            return True
+        size, block = self.first.space.size, radius.block
+        values = [Radius(r, block).value(size) for r in stop.radii if isinstance(r, str)]
+        values += [block.reach(r) for r in stop.radii if isinstance(r, int | float)]
+        return any(isclose(value, radius.value(size), abs_tol=1e-12) for value in values)
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one deformation on one data set, their radii of one norm."""
+    """Runs of one deformation on one dataset, their radii in one norm."""
 
     data: str | None
     deformation: Config
@@ -67,11 +126,12 @@ class Group:
 
     @property
     def blocks(self) -> tuple[Block, ...]:
+        """The parameter blocks of the deformation."""
         return self.members[0].first.space.blocks
 
     @property
     def block(self) -> Block | None:
-        """The only block of parameters; None where there are several and so no one radius."""
+        """The only block; None for a composition, which has no single radius."""
         return self.blocks[0] if len(self.blocks) == 1 else None
 
     @cached_property
@@ -82,7 +142,7 @@ class Group:
 
     @property
     def norm(self) -> int | None:
-        """The norm of the radius where it matters: one parameter has only one."""
+        """The norm of the radius; None where there is only one parameter or no single radius."""
         block = self.block
         return None if block is None or block.dim == 1 else self.members[0].first.law.norm(0)
 
@@ -97,20 +157,71 @@ class Group:
 
     @property
     def title(self) -> str:
+        """The deformation and the dataset: "Rotation on MNIST"."""
         family = self.family[0].upper() + self.family[1:]
         family += " (l1 norm)" if self.norm == 1 else ""
         return family if self.data is None else f"{family} on {TITLES.get(self.data, self.data)}"
 
-    @cached_property
-    def paper(self) -> Paper | None:
-        """What the paper has on this, if anything; its radii of several parameters are l2."""
+    def references(self, numbers: Sequence[ReferenceNumber]) -> tuple[Reference, ...]:
+        """Return the reference numbers for this deformation and dataset."""
         if self.block is None or self.norm == 1:
+            return ()
+        name = str(self.deformation["name"])
+        return references_for(numbers, self.data, name, self.block, self.sizes[0])
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The counts of one run of a section. `curve` is None for a composition."""
+
+    member: Member
+    summary: Summary
+    classes: dict[int, Summary]
+    curve: Curve | None
+    regions: tuple[RegionCount, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A group with its counts: one section of the report. `slug` names its files."""
+
+    group: Group
+    slug: str
+    radii: tuple[Radius, ...]
+    requested: Radius | None
+    """The first of the requested radii that is of this unit."""
+    references: tuple[Reference, ...]
+    entries: tuple[Entry, ...]
+
+    @property
+    def displayed_radii(self) -> list[Fraction]:
+        """The radii as numbers in the displayed unit."""
+        return [radius.displayed(self.group.sizes[0]) for radius in self.radii]
+
+    @cached_property
+    def best(self) -> Envelope | None:
+        """The best run at each radius, where there are several runs and one radius."""
+        curves = [entry.curve for entry in self.entries if entry.curve is not None]
+        if len(curves) < 2:
             return None
-        return paper_for(self.data, dict(self.deformation))
+        return envelope([curve.thinned(self.displayed_radii) for curve in curves])
+
+    def best_at(self, k: int) -> Entry:
+        """Return the run with the largest share at radius `k`, the first of equals."""
+        return max(self.entries, key=lambda e: Fraction(e.summary.certified[k], e.summary.total))
+
+    @cached_property
+    def same_images(self) -> bool:
+        """Whether all runs certified the same images, as far as their records tell."""
+        sets = [
+            {(result.index, result.label, result.pixels) for result in entry.member.results}
+            for entry in self.entries
+        ]
+        return all(each == sets[0] for each in sets)
 
 
 def make_groups(runs: Sequence[StoredRun]) -> list[Group]:
-    """The runs sorted into groups, in the order given; none may be empty or given twice."""
+    """Return the runs sorted into groups, in the order given; none may be empty or given twice."""
     if not runs:
         raise InputError("the runs", "none", "must be at least one", "give a run's folder")
     for run in runs:
@@ -122,33 +233,119 @@ def make_groups(runs: Sequence[StoredRun]) -> list[Group]:
                 "wait for the first one, or leave this run out",
             )
     names = _names([run.folder for run in runs])
-    found: dict[str, list[Member]] = {}
+    members: dict[str, list[Member]] = {}
     for name, run in zip(names, runs, strict=True):
-        found.setdefault(_key(run), []).append(Member(name, run))
+        members.setdefault(_key(run), []).append(Member(name, run))
     return [
-        Group(_data(members[0].run), _deformation(members[0].run), tuple(members))
-        for members in found.values()
+        Group(_data(some[0].run), _deformation(some[0].run), tuple(some))
+        for some in members.values()
     ]
 
 
+def make_sections(
+    groups: Sequence[Group],
+    texts: Sequence[str],
+    regions: Sequence[Region],
+    numbers: Sequence[ReferenceNumber],
+) -> list[Section]:
+    """Return the groups with their counts at radii given as text, or at radii of their own."""
+    references = [group.references(numbers) for group in groups]
+    if numbers and not any(references):
+        raise InputError(
+            "the reference",
+            "of other datasets and deformations than these runs",
+            "must have a number for one of them",
+            "compare its first two columns with the runs' config.json",
+        )
+    sections = []
+    radii = choose_radii(groups, texts, references)
+    for group, slug, own, some in zip(groups, slugs(groups), radii, references, strict=True):
+        requested = next((radius for radius in own if texts and radius.text == texts[0]), None)
+        entries = tuple(_entry(member, group.block, own, regions) for member in group.members)
+        sections.append(Section(group, slug, own, requested, some, entries))
+    return sections
+
+
+def choose_radii(
+    groups: Sequence[Group],
+    texts: Sequence[str],
+    references: Sequence[Sequence[Reference]] = (),
+) -> list[tuple[Radius, ...]]:
+    """Return for each group the texts that are of its unit, or without any a choice of its own.
+
+    A text that fits none of the groups is an error.
+    """
+    if not texts:
+        some = references or [()] * len(groups)
+        return [default_radii(group, own) for group, own in zip(groups, some, strict=True)]
+    chosen = [
+        () if group.block is None else parse_radii(texts, group.block, group.sizes[0])
+        for group in groups
+    ]
+    used = {radius.text for radii in chosen for radius in radii}
+    for text in texts:
+        if text not in used:
+            examples = {f"{g.block.unit.example} ({g.family})": 0 for g in groups if g.block}
+            raise InputError(
+                "the radius",
+                repr(text),
+                "must be at least 0 and in the unit of one of the runs",
+                "e.g. " + ", ".join(examples) if examples else "give a composition a region",
+            )
+    return [sort_radii(radii, group.sizes[0]) for radii, group in zip(chosen, groups, strict=True)]
+
+
+def default_radii(group: Group, references: Sequence[Reference] = ()) -> tuple[Radius, ...]:
+    """Return the radii that sampling decided, else those of the references and round numbers.
+
+    None of the latter is above the largest certified radius.
+    """
+    block = group.block
+    if block is None:
+        return ()
+    stops = [member.early_stop for member in group.members]
+    texts = [r for stop in stops if stop is not None for r in stop.radii if isinstance(r, str)]
+    decided = parse_radii(texts, block, group.sizes[0])
+    if decided:
+        return sort_radii(decided, group.sizes[0])
+    largest = max(radius_of(result) for member in group.members for result in member.results)
+    known = [radius for reference in references for radius, _ in reference.points]
+    numbers = {Fraction(0), *(radius for radius in known if radius <= largest)}
+    if len(numbers) < FEW - 1:
+        numbers |= set(round_radii(largest, block.unit))
+    return tuple(Radius.from_displayed(number, block) for number in sorted(numbers))
+
+
 def slugs(groups: Sequence[Group]) -> list[str]:
-    """Short names for files, a different one for each group."""
+    """Return short names for files, a different one for each group."""
     taken: list[str] = []
     for group in groups:
         words = f"{group.data or ''} {group.family} {'l1' if group.norm == 1 else ''}".lower()
         plain = re.sub(r"[^a-z0-9]+", "-", words).strip("-")[:60].strip("-") or "group"
-        # Names that differ only in letters that files had better not have.
+        # Names that differ only in letters that do not go into file names.
         same = sum(slug == plain or slug.startswith(f"{plain}-again-") for slug in taken)
         taken.append(plain if not same else f"{plain}-again-{same}")
     return taken
 
 
 def lookup(config: Config, *keys: str) -> ConfigValue:
-    """config[key][key]…, or None where there is no such entry."""
+    """Return config[key][key]…, or None where there is no such entry."""
     value: ConfigValue = config
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
+
+
+def _entry(
+    member: Member, block: Block | None, radii: Sequence[Radius], regions: Sequence[Region]
+) -> Entry:
+    return Entry(
+        member=member,
+        summary=summarise(member.results, radii),
+        classes=summarise_classes(member.results, radii),
+        curve=None if block is None else curve_of(member.results, block),
+        regions=tuple(count_region(member.results, region) for region in regions),
+    )
 
 
 def _key(run: StoredRun) -> str:
@@ -161,7 +358,7 @@ def _key(run: StoredRun) -> str:
 
 
 def _data(run: StoredRun) -> str | None:
-    """The data set, and its split where it is not the one that is published about."""
+    """The dataset, and its split unless it is the test images."""
     name, split = lookup(run.config, "data", "name"), lookup(run.config, "data", "split")
     if not name:
         return None
@@ -193,10 +390,10 @@ def _names(folders: Sequence[Path]) -> list[str]:
     Folders best/ and held-out/ belong to the training above them, and are called by both names.
     """
     parts = [folder.resolve().parts for folder in folders]
-    for place, own in enumerate(parts):
-        if own in parts[:place]:
+    for k, own in enumerate(parts):
+        if own in parts[:k]:
             raise InputError(
-                "the runs", f"{folders[place]} twice", "must be different ones", "give each once"
+                "the runs", f"{folders[k]} twice", "must be different ones", "give each once"
             )
     names = []
     for own in parts:

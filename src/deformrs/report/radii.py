@@ -1,152 +1,90 @@
-"""The radii at which a table is made: as people type them, or chosen for them."""
+"""Radii in displayed units: as given by the user, rounded down from certificates, or round."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from deformrs.checks import is_real
 from deformrs.errors import InputError
-from deformrs.report.groups import Group, lookup
-from deformrs.report.people import reach
-from deformrs.runs import Result, StoredRun
+from deformrs.runs import Result
 from deformrs.space import Block
 from deformrs.units import Size, Unit, parse_quantity
 
-_SUFFIXES = {Unit.ANGLE: "deg", Unit.LENGTH: "px", Unit.FRACTION: "%", Unit.COEFFICIENT: ""}
-_EXAMPLES = {
-    Unit.ANGLE: "10deg",
-    Unit.LENGTH: "5px",
-    Unit.FRACTION: "20%",
-    Unit.COEFFICIENT: "0.1",
-}
-_HANDFUL = 6
+FEW = 6
+"""Radii that a table has room for."""
+_FINE = 9
+_NOUNS = {"affine": "affine map", "dct": "DCT deformation"}
 
 
 @dataclass(frozen=True)
 class Radius:
-    """A radius as it was typed: `10deg`, `5px`, `20%`, `0.065`.
+    """A radius as given by the user: `10deg`, `5px`, `20%`, `0.065`.
 
     >>> from deformrs.space import Block
-    >>> Radius("5px", Block("translation", 2, Unit.LENGTH)).shown
+    >>> Radius("5px", Block("translation", 2, Unit.LENGTH)).label
     '5 px'
     """
 
     text: str
     block: Block
 
+    @classmethod
+    def from_displayed(cls, radius: Fraction, block: Block) -> Radius:
+        """Return the radius of that number of degrees, pixels or per cent."""
+        return cls(f"{float(radius):.10g}{block.unit.suffix}", block)
+
     def value(self, size: Size) -> float:
-        """In the package's own unit, on images of that size."""
+        """Return the radius in the package's own unit, on images of that size."""
         return self.block.reach(parse_quantity(self.text, self.block.unit, size))
 
-    def in_people_units(self, size: Size) -> Fraction:
-        """In degrees, pixels or per cent; exactly as typed where it was typed so."""
-        suffix = _SUFFIXES[self.block.unit]
-        number = self.text.replace("°", "deg").removesuffix(suffix).strip()
-        if suffix and number != self.text.replace("°", "deg").strip():
+    def displayed(self, size: Size) -> Fraction:
+        """Return the radius in degrees, pixels or per cent, exactly as given in that unit."""
+        text, suffix = self.text.replace("°", "deg").strip(), self.block.unit.suffix
+        number = text.removesuffix(suffix).strip()
+        if suffix and number != text:
             return Fraction(number)
         return Fraction(self.value(size) * self.block.unit.factor(size)).limit_denominator(10**9)
 
     @property
-    def shown(self) -> str:
-        """As typed, with the sign people write."""
+    def label(self) -> str:
+        """The radius as given, with the symbol of its unit."""
         text = " ".join(self.text.split())
         text = re.sub(r"\s*deg$", "°", text)
         return re.sub(r"\s*(px|%|rad)$", r" \1", text)
-
-    def settled_by(self, run: StoredRun) -> bool:
-        """Was it settled, or sampled for? Not where sampling stopped when other radii were."""
-        if "stopping" not in run.config:
-            return True
-        if lookup(run.config, "stopping", "tolerance") is not None:
-            return True
-        listed = lookup(run.config, "stopping", "radii")
-        asked = listed if isinstance(listed, list) else []
-        size = run.results[0].certificate.space.size
-        values = [Radius(text, self.block).value(size) for text in asked if isinstance(text, str)]
-        values += [self.block.reach(r) for r in asked if isinstance(r, int | float)]
-        return any(math.isclose(value, self.value(size), abs_tol=1e-12) for value in values)
 
     def holds(self, result: Result) -> bool:
         """Return whether the prediction is correct and certified at this radius."""
         return result.holds(self.value(result.certificate.space.size))
 
 
-def radii_of(groups: Sequence[Group], texts: Sequence[str]) -> list[tuple[Radius, ...]]:
-    """For each group the radii that are of its unit, or a choice of its own if none are asked.
-
-    A text that fits none of the groups is an error.
-    """
-    chosen = [_fitting(group, texts) for group in groups]
-    used = {radius.text for radii in chosen for radius in radii}
-    for text in texts:
-        if text not in used:
-            examples = {f"{_EXAMPLES[g.block.unit]} ({g.family})": 0 for g in groups if g.block}
-            raise InputError(
-                "the radius",
-                repr(text),
-                "must be at least 0 and in the unit of one of the runs",
-                "e.g. " + ", ".join(examples) if examples else "ask a composition for a region",
-            )
-    return [
-        _distinct(radii, group) if texts else default_radii(group)
-        for radii, group in zip(chosen, groups, strict=True)
-    ]
-
-
-def default_radii(group: Group) -> tuple[Radius, ...]:
-    """The paper's radii where it has a table, and round numbers up to the largest one certified.
-
-    Where sampling stopped when some radii were settled: these.
-    """
-    block = group.block
-    if block is None:
-        return ()
-    asked = [lookup(member.run.config, "stopping", "radii") for member in group.members]
-    texts = [text for radii in asked if isinstance(radii, list) for text in radii]
-    settled = _fitting(group, [text for text in texts if isinstance(text, str)])
-    if settled:
-        return _distinct(settled, group)
-    largest = max(
-        reach(block, result.certificate.radius, result.certificate.space.size)
-        for member in group.members
-        for result in member.results
-    )
-    paper = [] if group.paper is None else [r for r in group.paper.radii if r <= largest]
-    numbers = {Fraction(0), *paper}
-    if len(numbers) < _HANDFUL - 1:
-        numbers |= set(_round_numbers(largest, block.unit))
-    suffix = _SUFFIXES[block.unit]
-    return tuple(Radius(f"{float(number):.10g}{suffix}", block) for number in sorted(numbers))
-
-
-def _fitting(group: Group, texts: Sequence[str]) -> tuple[Radius, ...]:
-    """Those of the texts that can be read as a radius of this group's unit."""
-    if group.block is None:
-        return ()
-    found = []
+def parse_radii(texts: Iterable[str], block: Block, size: Size) -> tuple[Radius, ...]:
+    """Return those of the texts that are radii in the unit of `block`."""
+    radii = []
     for text in texts:
         try:
-            value = parse_quantity(text, group.block.unit, group.sizes[0])
+            value = parse_quantity(text, block.unit, size)
         except InputError:
-            continue  # it may fit another group; one that fits none is an error
+            continue  # it may fit another deformation
         if is_real(value) and value >= 0:
-            found.append(Radius(text, group.block))
-    return tuple(found)
+            radii.append(Radius(text, block))
+    return tuple(radii)
 
 
-def _distinct(radii: tuple[Radius, ...], group: Group) -> tuple[Radius, ...]:
-    by_value = {radius.value(group.sizes[0]): radius for radius in reversed(radii)}
+def sort_radii(radii: Iterable[Radius], size: Size) -> tuple[Radius, ...]:
+    """Return the radii in rising order, equal ones once."""
+    by_value = {radius.value(size): radius for radius in reversed(tuple(radii))}
     return tuple(by_value[value] for value in sorted(by_value))
 
 
-def _round_numbers(largest: Fraction, unit: Unit) -> list[Fraction]:
-    """At most a handful of multiples of a round number, none above `largest`.
+def round_radii(largest: Fraction, unit: Unit) -> list[Fraction]:
+    """Return a few multiples of a round number, none above `largest`.
 
-    >>> [float(number) for number in _round_numbers(Fraction("29.9"), Unit.ANGLE)]
+    >>> [float(number) for number in round_radii(Fraction("29.9"), Unit.ANGLE)]
     [5.0, 10.0, 15.0, 20.0, 25.0]
     """
     if largest <= 0:
@@ -155,5 +93,51 @@ def _round_numbers(largest: Fraction, unit: Unit) -> list[Fraction]:
     steps = [power * factor for factor in (1, 2, 5, 10, 20, 50)]
     if unit is Unit.ANGLE and largest > 60:
         steps = [Fraction(15), Fraction(30), Fraction(45)]
-    step = next(step for step in steps if largest / step < _HANDFUL)
+    step = next(step for step in steps if largest / step < FEW)
     return [step * k for k in range(1, math.floor(largest / step) + 1)]
+
+
+@lru_cache(maxsize=2**16)
+def displayed_radius(block: Block, radius: float, size: Size) -> Fraction:
+    """Return a certified radius in the displayed unit.
+
+    Guarantee: never above `radius`; exactly 180 degrees where every angle is covered.
+
+    >>> rotation = Block("rotation", 1, Unit.ANGLE, 2 * math.pi)
+    >>> displayed_radius(rotation, math.pi, (28, 28))
+    Fraction(180, 1)
+    """
+    if block.unit is Unit.ANGLE and is_full_turn(block, radius):
+        return Fraction(180)
+    text = block.unit.show_down(radius, size, decimals=_FINE)
+    return Fraction(text.removesuffix(block.unit.symbol))
+
+
+def radius_of(result: Result, k: int = 0) -> Fraction:
+    """Return the certified radius of block `k` of a result in the displayed unit, rounded down."""
+    certificate = result.certificate
+    block, size = certificate.space.blocks[k], certificate.space.size
+    return displayed_radius(block, certificate.radii[k], size)
+
+
+def is_full_turn(block: Block, radius: float) -> bool:
+    """Return whether the radius covers half a period both ways, and so every angle."""
+    return block.period is not None and block.dim == 1 and radius >= block.period / 2
+
+
+def float_down(value: Fraction) -> float:
+    """Return the float nearest to `value` from below.
+
+    Guarantee: never above `value`.
+    """
+    nearest = float(value)
+    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)
+
+
+def family_noun(family: str) -> str:
+    """Return the noun for one deformation of a family.
+
+    >>> family_noun("affine")
+    'affine map'
+    """
+    return _NOUNS.get(family, family.replace("_", " "))

@@ -1,4 +1,4 @@
-"""What a run comes to: how many images are right, abstained on, and how far they hold."""
+"""Counts over the results of a run: correct, abstained, certified, and average radii."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from fractions import Fraction
 from typing import Protocol
 
 from deformrs.certificate import Certificate
-from deformrs.errors import InputError
-from deformrs.report.people import reach
-from deformrs.report.radii import Radius
+from deformrs.errors import InputError, UnsupportedError
+from deformrs.regions import Region
+from deformrs.report.radii import Radius, radius_of
 from deformrs.rounding import percent_down, round_down
 from deformrs.runs import Result
+from deformrs.stopping import RegionQuery
+from deformrs.units import Unit, unit_px
 
 
 class Query(Protocol):
@@ -35,8 +37,105 @@ def count_certified(results: Iterable[Result], query: float | Query) -> int:
 
 
 @dataclass(frozen=True)
+class Summary:
+    """Exact counts over the images of a run, or of one class of it.
+
+    `plain` is how often the base classifier is correct, None where it did not predict every
+    image. `averages` are the average certified radii, one per block, in the displayed unit:
+    wrong and abstaining predictions count as 0. `certified` has one count per radius.
+    """
+
+    total: int
+    right: int
+    abstained: int
+    plain: int | None
+    averages: tuple[Fraction, ...]
+    certified: tuple[int, ...]
+
+
+def summarise(results: Sequence[Result], radii: Sequence[Radius] = ()) -> Summary:
+    """Return the exact counts of these results, and averages that are not above the truth."""
+    blocks = check_results(results).space.blocks
+    right = [result for result in results if result.correct]
+    known = all(result.plain is not None for result in results)
+    return Summary(
+        total=len(results),
+        right=len(right),
+        abstained=sum(result.certificate.prediction is None for result in results),
+        plain=sum(result.plain == result.label for result in results) if known else None,
+        averages=tuple(
+            sum((radius_of(result, k) for result in right), Fraction(0)) / len(results)
+            for k in range(len(blocks))
+        ),
+        certified=tuple(count_certified(right, radius) for radius in radii),
+    )
+
+
+def summarise_classes(
+    results: Sequence[Result], radii: Sequence[Radius] = ()
+) -> dict[int, Summary]:
+    """Return a summary for each class that has an image."""
+    classes: dict[int, list[Result]] = {}
+    for result in results:
+        classes.setdefault(result.label, []).append(result)
+    return {label: summarise(classes[label], radii) for label in sorted(classes)}
+
+
+@dataclass(frozen=True)
+class RegionCount:
+    """How many of `total` images are correct and certified for a region.
+
+    `count` is None where the region cannot be expressed in the run's deformation, for `reason`.
+    """
+
+    region: Region
+    count: int | None
+    total: int
+    reason: str = ""
+
+
+def count_region(results: Sequence[Result], region: Region) -> RegionCount:
+    """Return how many images are correct and have a certificate that covers the region.
+
+    Guarantee: counts only correct predictions whose certificate covers the whole region.
+    """
+    try:
+        check_results(results).covers_region(region)
+    except UnsupportedError as error:
+        return RegionCount(region, None, len(results), str(error))
+    return RegionCount(region, count_certified(results, RegionQuery("", region)), len(results))
+
+
+def average_radius(results: Sequence[Result], k: int = 0) -> float:
+    """Return the mean radius of block `k` over all images, in the package's own unit.
+
+    The radius counts as 0 where the prediction is wrong or abstains.
+    """
+    check_results(results)
+    total = math.fsum(result.certificate.radii[k] for result in results if result.correct)
+    return max(0.0, round_down(total / len(results)))
+
+
+def check_results(results: Sequence[Result]) -> Certificate:
+    """Return the first certificate, which has the settings of all; raise if there is none."""
+    if not results:
+        raise InputError("the results", "empty", "must have at least one", "certify some images")
+    return results[0].certificate
+
+
+def noise_words(results: Sequence[Result]) -> str:
+    """Return the noise of a run in words, lengths in pixels if all images agree on one."""
+    first = results[0].certificate
+    lengths = any(block.unit is Unit.LENGTH for block in first.space.blocks)
+    sizes = {unit_px(result.certificate.space.size) for result in results}
+    if lengths and len(sizes) > 1:
+        return f"{first.law!r} noise, lengths in half the shorter side"
+    return first.law.describe(first.space)
+
+
+@dataclass(frozen=True)
 class Row:
-    """How many of `total` images are predicted right and certified at `radius`."""
+    """How many of `total` images are correct and certified at `radius`."""
 
     shown: str
     radius: float
@@ -45,34 +144,21 @@ class Row:
 
     @property
     def percent(self) -> str:
+        """The certified accuracy in per cent, rounded down."""
         return percent_down(self.certified, self.total)
 
 
-def check_results(results: Sequence[Result]) -> Certificate:
-    """The first certificate: what all results of a run share can be read off it."""
-    if not results:
-        raise InputError("the results", "empty", "must have at least one", "certify some images")
-    return results[0].certificate
-
-
 def accuracy_rows(results: Sequence[Result], radii: dict[str, float]) -> list[Row]:
-    """One row for every radius, given by how it is shown: {"10°": math.radians(10)}."""
+    """Return one row for each radius, given under its label: {"10°": math.radians(10)}."""
     check_results(results)
     return [
-        Row(shown, radius, count_certified(results, radius), len(results))
-        for shown, radius in radii.items()
+        Row(label, radius, count_certified(results, radius), len(results))
+        for label, radius in radii.items()
     ]
 
 
-def average_radius(results: Sequence[Result]) -> float:
-    """The mean over all images of the radius, 0 where the prediction is wrong or abstains."""
-    check_results(results)
-    total = math.fsum(result.certificate.radius for result in results if result.correct)
-    return max(0.0, round_down(total / len(results)))
-
-
 def markdown(results: Sequence[Result], radii: dict[str, float]) -> str:
-    """The table people paste into their notes."""
+    """Return a short Markdown table of certified accuracy and the settings behind it."""
     first = check_results(results)
     family = first.space.blocks[0].family.replace("_", " ")
     lines = [f"| {family} up to | certified accuracy |", "|---|---|"]
@@ -86,50 +172,3 @@ def markdown(results: Sequence[Result], radii: dict[str, float]) -> str:
         f"n = {first.counts.n:,}, alpha = {first.alpha} per image.",
     ]
     return "\n".join(lines) + "\n"
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Exact counts over the images of a run, or of one class of it.
-
-    `plain` is None where the plain model was not asked about every image. `averages` are the
-    average certified radii, one a block, in the unit people use: wrong and abstaining count as 0.
-    """
-
-    total: int
-    right: int
-    abstained: int
-    plain: int | None
-    averages: tuple[Fraction, ...]
-    certified: tuple[int, ...]
-    """How many are right and certified at each of the radii asked."""
-
-
-def summarise(results: Sequence[Result], radii: Sequence[Radius] = ()) -> Summary:
-    """The counts of these results, exact; averages are not above the truth."""
-    blocks = check_results(results).space.blocks
-    right = [result for result in results if result.correct]
-    known = all(result.plain is not None for result in results)
-    return Summary(
-        total=len(results),
-        right=len(right),
-        abstained=sum(result.certificate.prediction is None for result in results),
-        plain=sum(result.plain == result.label for result in results) if known else None,
-        averages=tuple(
-            sum(
-                (reach(block, r.certificate.radii[k], r.certificate.space.size) for r in right),
-                Fraction(0),
-            )
-            / len(results)
-            for k, block in enumerate(blocks)
-        ),
-        certified=tuple(count_certified(right, radius) for radius in radii),
-    )
-
-
-def by_class(results: Sequence[Result], radii: Sequence[Radius] = ()) -> dict[int, Summary]:
-    """A summary for every class that has an image, by its number."""
-    classes: dict[int, list[Result]] = {}
-    for result in results:
-        classes.setdefault(result.label, []).append(result)
-    return {label: summarise(classes[label], radii) for label in sorted(classes)}

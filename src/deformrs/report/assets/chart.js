@@ -27,19 +27,17 @@ function seriesOf(data) {
       return `${percentDown(count, total)} % (${count}/${total}, ${run})`;
     },
   };
-  const paper = data.paper.map((one) => ({
+  const references = data.references.map((one) => ({
     ...one,
-    kind: "paper",
+    kind: "reference",
     label: one.name,
-    colour: one.run === null ? "neutral" : colour(one.run),
-    hidden: one.run !== null && data.curves.length > 3,
+    colour: "neutral",
     read: (x) => {
-      const [radius, share, doubt] = nearestPoint(one.points, x);
-      const at = radiusText(radius, data.decimals, data.sign);
-      return `${share.toFixed(2)} % at ${at}${doubt ? ` † ${doubt}` : ""}`;
+      const [radius, share] = nearestPoint(one.points, x);
+      return `${share.toFixed(2)} % at ${radiusText(radius, data.decimals, data.sign)}`;
     },
   }));
-  return [...runs, ...(best ? [best] : []), ...paper];
+  return [...runs, ...(best ? [best] : []), ...references];
 }
 
 class Chart {

@@ -7,7 +7,7 @@ function classColumns(data) {
   const shareColumn = (title, place) => ({
     title,
     text: (row) => (row[place] === null ? "–" : `${percentDown(row[place], row[1])} %`),
-    hint: (row) => (row[place] === null ? "not asked" : `${row[place]}/${row[1]}`),
+    hint: (row) => (row[place] === null ? "not counted" : `${row[place]}/${row[1]}`),
     key: (row) => (row[place] === null ? null : row[place] / row[1]),
   });
   const averages = data.averages.map((title, k) => {
@@ -20,9 +20,9 @@ function classColumns(data) {
   });
   return [
     { title: "class", text: (row) => data.names[row[0]], hint: (row) => `number ${row[0]}`, key: (row) => row[0] },
-    { title: "pictures", text: (row) => String(row[1]), key: (row) => row[1] },
-    shareColumn("plain right", 2),
-    shareColumn("smoothed right", 3),
+    { title: "images", text: (row) => String(row[1]), key: (row) => row[1] },
+    shareColumn("base correct", 2),
+    shareColumn("smoothed correct", 3),
     ...data.radii.map((title, k) => shareColumn(title, 4 + k)),
     ...averages,
   ];

@@ -1,7 +1,7 @@
 // Numbers as the page shows them: counts are exact, what is made of them is rounded down.
 
 /** A share in per cent with one decimal, rounded down. The division is exact enough: two different
- *  shares of fewer than a billion pictures never round to the same double. */
+ *  shares of fewer than a billion images never round to the same double. */
 function percentDown(count, total) {
   const tenths = Math.floor((1000 * count) / total);
   return `${Math.floor(tenths / 10)}.${tenths % 10}`;
@@ -19,13 +19,13 @@ function placeAt(ends, x) {
   return low;
 }
 
-/** How many pictures are right and certified at radius x. */
+/** How many images are right and certified at radius x. */
 function countAt(curve, x) {
   const place = placeAt(curve.ends, x);
   return place < curve.ends.length ? curve.counts[place] : 0;
 }
 
-/** The published point nearest to x. */
+/** The reference point nearest to x. */
 function nearestPoint(points, x) {
   let best = null;
   for (const point of points) {

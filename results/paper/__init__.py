@@ -1,0 +1,1 @@
+"""The committed runs beside the tables of the paper."""

@@ -1,0 +1,197 @@
+"""The results page README.md, summary.csv and the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from deformrs.report.curves import COLOURS, add_steps, dress, envelope, save_figure
+from deformrs.report.formats import Table, escape_markdown, to_csv, to_markdown
+from deformrs.report.groups import TITLES
+from deformrs.rounding import format_down
+from deformrs.runs import StoredRun, write_atomically
+from paper.cells import Board, Cell, Chapter, Kind, make_board
+from paper.numbers import ALPHA, SETTINGS, UNITS
+from paper.runs import count_run
+from paper.tables import (
+    NOT_REQUESTED,
+    chapter_table,
+    compositions_table,
+    headline_table,
+    radius_label,
+    runs_table,
+    twins_table,
+)
+
+PAGE, SUMMARY = "README.md", "summary.csv"
+TITLE = "Our results beside the paper's"
+COLUMNS = (
+    *("dataset", "deformation", "unit", "radius", "paper", "ours", "difference"),
+    *("scale", "images", "alpha"),
+)
+_KINDS: dict[Kind, tuple[str, str]] = {
+    "table": ("cell of certified accuracy", "cells of certified accuracy"),
+    "average": ("average certified radius", "average certified radii"),
+    "headline": ("further headline figure", "further headline figures"),
+    "composition": ("composition", "compositions"),
+}
+_INTRODUCTION = (
+    "Certified accuracy of our runs beside the paper's tables: the share of test images whose "
+    "prediction is correct and provably stays so under every deformation of at most that size. "
+    "Ours is at each radius the best of the runs of that family over the largest number of "
+    f"images, at an alpha of at most the paper's {ALPHA}; the paper's is the best of its noise "
+    "scales. Both are thus chosen with the test images, as the literature does. Numbers of the "
+    "paper that cannot be right are passed over where it has another. Every figure of ours is "
+    "computed from the counts stored with the runs and rounded down, a difference (in percentage "
+    "points, or in the unit of the radius) likewise. `python results/make.py` remakes this page, "
+    "`summary.csv` and the figures."
+)
+_AVERAGES = (
+    "ACR is the average certified radius over all images, 0 where the prediction is wrong or "
+    "abstains"
+)
+_BOUND = (
+    "; of runs that were sampled only until the requested radii were decided it is a lower bound, "
+    "since more samples would give more"
+)
+_OURS, _THEIRS = "#3a3a3a", "#c0392b"
+
+
+def write_results(runs: Iterable[StoredRun], out: Path, note: str = "") -> dict[str, Path]:
+    """Write README.md, summary.csv and figures/ into `out`; return files by their names.
+
+    Runs are taken one after another, so that an iterator of many needs the memory of one. Any
+    order of the runs gives the same files.
+
+    Guarantee: no count, share, curve or radius of ours is above that of the results.
+    """
+    board = make_board([count_run(run) for run in runs])
+    (out / "figures").mkdir(parents=True, exist_ok=True)
+    for chapter in board.chapters:
+        draw_chapter(board, chapter, out / chapter.figure)
+    write_atomically(out / SUMMARY, to_summary(board))
+    # Last, so that the files a page refers to exist before it does.
+    write_atomically(out / PAGE, to_page(board, note))
+    names = (PAGE, SUMMARY, *(chapter.figure for chapter in board.chapters))
+    return {name: out / name for name in names}
+
+
+def to_summary(board: Board) -> str:
+    """Return every cell in CSV: accuracies in per cent, radii as in numbers.csv."""
+    return to_csv(COLUMNS, (_summary_row(cell) for cell in board.cells))
+
+
+def to_page(board: Board, note: str = "") -> str:
+    """Return all cells as tables in Markdown, first of all how many of them reach the paper."""
+    lines = [f"# {TITLE}", "", _INTRODUCTION]
+    lines += ["", escape_markdown(note)] if note else []
+    bound = any(run.average_is_bound for run in board.runs)
+    lines += ["", *_verdict(board), "", _AVERAGES + (_BOUND if bound else "") + "."]
+    for dataset in board.datasets:
+        lines += ["", f"## {TITLES[dataset]}", "", f"The paper certified {SETTINGS[dataset]}."]
+        for chapter in board.chapters:
+            if chapter.dataset == dataset:
+                lines += _titled(chapter_table(board, chapter))
+                lines += ["", f"![{chapter.heading}: ours over the paper's]({chapter.figure})"]
+        for table in (headline_table(board, dataset), compositions_table(board, dataset)):
+            lines += _titled(table) if table is not None else []
+    lines += ["", "## The runs", "", to_markdown(runs_table(board)).rstrip()]
+    twins = twins_table(board)
+    lines += _titled(twins) if twins is not None else []
+    lines += ["", "## Tables without a run", "", _missing(board)]
+    return "\n".join(lines) + "\n"
+
+
+def draw_chapter(board: Board, chapter: Chapter, path: Path) -> None:
+    """Draw a thin line per run, our best of them thick, the paper's best scale dashed."""
+    figure = Figure(figsize=(8, 4.4), layout="constrained")
+    axes = figure.add_subplot()
+    curves = {run.folder: run.curve for run in chapter.runs if run.curve is not None}
+    best = envelope(list(curves.values()))
+    add_steps(axes, best, "ours, best run", _OURS, width=3.2, zorder=3)
+    for k, run in enumerate(chapter.runs):
+        label = f"{board.name(run)}: {run.noise}"
+        add_steps(axes, curves[run.folder], label, COLOURS[k % len(COLOURS)], width=0.8, zorder=4)
+    numbers = [n for radius in chapter.table.table_radii if (n := chapter.table.best(radius))]
+    radii = [float(number.radius or 0) for number in numbers]
+    axes.plot(
+        radii,
+        [float(number.accuracy) / 100 for number in numbers],
+        "o--",
+        color=_THEIRS,
+        markersize=4.5,
+        linewidth=1.6,
+        label="paper, best scale",
+        clip_on=False,
+        zorder=5,
+    )
+    norm = ", l2 norm" if chapter.block.dim > 1 else ""
+    axes.set_title(chapter.heading, parse_math=False)
+    dress(axes, f"radius ({chapter.block.unit.words}{norm})")
+    ends = [float(curve.ends[-1]) for curve in curves.values() if curve.ends]
+    axes.set_xlim(0, max([*ends, *radii], default=1.0) or 1.0)
+    # Outside the axes: curves fill most of them.
+    legend = axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    save_figure(figure, path)
+
+
+def _summary_row(cell: Cell) -> list[str | int]:
+    decimals = cell.decimals + (2 if cell.per == 100 else 0)
+    ours, theirs = cell.ours / cell.per, cell.theirs / cell.per
+    return [
+        *(cell.dataset, cell.deformation, cell.unit, cell.radius),
+        f"{float(theirs):.10g}",
+        format_down(ours, decimals),
+        format_down(ours - theirs, decimals),
+        cell.run.scale if cell.ours > 0 else "",
+        cell.run.total,
+        repr(cell.run.alpha),
+    ]
+
+
+def _titled(table: Table) -> list[str]:
+    return ["", f"### {escape_markdown(table.title)}", "", to_markdown(table).rstrip()]
+
+
+def _verdict(board: Board) -> list[str]:
+    """How many cells reach the paper, and which do not."""
+    cells = [cell for cell in board.cells if cell.kind in _KINDS]
+    parts = []
+    for kind, nouns in _KINDS.items():
+        own = [cell for cell in cells if cell.kind == kind]
+        if own:
+            reached = sum(cell.reached for cell in own)
+            zeros = sum(cell.ours == cell.theirs == 0 for cell in own)
+            note = f" ({zeros} of them 0 against 0)" if zeros else ""
+            parts.append(f"{reached} of {len(own)} {nouns[len(own) > 1]}{note}")
+    sentences = [f"At least the paper's: {', '.join(parts) or 'nothing is compared'}."]
+    below = [cell for cell in cells if not cell.reached]
+    if below:
+        sentences.append(f"Below it: {len(below)}.")
+    elif cells:
+        sentences.append("None of these is below it.")
+    if board.missing:
+        noun = "table of the paper has" if len(board.missing) == 1 else "tables of the paper have"
+        sentences.append(f"{len(board.missing)} {noun} no run to compare.")
+    listed = [f"- {escape_markdown(_shortfall(cell))}" for cell in below]
+    return [f"**{' '.join(sentences)}**", *(["", *listed] if listed else [])]
+
+
+def _shortfall(cell: Cell) -> str:
+    where = f"{TITLES[cell.dataset]}, {cell.deformation.replace('_', ' ')}"
+    why = "" if cell.requested else f" ({NOT_REQUESTED})"
+    if cell.kind == "composition":
+        return f"{where}: {cell.difference} points{why}"
+    unit = UNITS[cell.unit].symbol if cell.kind == "average" else " points"
+    return f"{where}, {radius_label(cell)}: {cell.difference}{unit}{why}"
+
+
+def _missing(board: Board) -> str:
+    if not board.missing:
+        return "There is a run for every table and every composition."
+    names = (f"{TITLES[dataset]} {name.replace('_', ' ')}" for dataset, name in board.missing)
+    return f"The paper has these, and there is no run of ours beside them: {', '.join(names)}."

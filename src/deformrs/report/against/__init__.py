@@ -1,1 +1,0 @@
-"""Our results beside the paper's tables: one page, one CSV file and the figures."""

@@ -1,0 +1,232 @@
+"""The sentences and labels of a report."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+
+from deformrs.regions import Factor, Region, Rotate, ShearBy, Shift, Zoom
+from deformrs.report.export import clock
+from deformrs.report.groups import Entry, Group, Member, Section, lookup
+from deformrs.report.radii import Radius, displayed_radius, family_noun, is_full_turn
+from deformrs.rounding import percent_down
+from deformrs.runs import Result, read_times
+from deformrs.space import Block
+
+READING = (
+    "An image is certified at a radius if the prediction is correct and provably stays the same "
+    "under every deformation of at most that size. The share of such images is the certified "
+    "accuracy; at radius 0 it is the accuracy of the smoothed classifier, which may abstain. "
+    "Counts are exact; every figure, curve and radius is rounded down."
+)
+BEST = (
+    "The best of these runs at each radius is how the literature reports results. Because the runs "
+    "are chosen with the test images themselves, it is optimistic: it is no certificate of any "
+    "one classifier."
+)
+_STOPPED = (
+    "Sampling stopped early ({}): as soon as the requested queries were decided for an image. The "
+    "certificates hold all the same; at radii that were not requested, at a stricter alpha, and on "
+    "average, more samples would certify more."
+)
+
+
+def share(count: int, total: int) -> str:
+    """Return a share in per cent, rounded down."""
+    return f"{percent_down(count, total)} %"
+
+
+def images(count: int) -> str:
+    """Return a number of images in words.
+
+    >>> images(1)
+    '1 image'
+    """
+    return f"{count:,} image" + ("" if count == 1 else "s")
+
+
+def spread(values: Sequence[int]) -> str:
+    """Return one number, or the range from the least to the largest."""
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def joined(parts: Sequence[str], blocks: Sequence[Block]) -> str:
+    """Return one text per block as one, with the families' names if there are several."""
+    if len(parts) == 1:
+        return parts[0]
+    named = zip(blocks, parts, strict=True)
+    return ", ".join(f"{family_noun(block.family)} {part}" for block, part in named)
+
+
+def radii_words(result: Result) -> str:
+    """Return the certified radii of a result in displayed units, rounded down."""
+    space, radii = result.certificate.space, result.certificate.radii
+    parts = [
+        "every angle"
+        if is_full_turn(block, radius)
+        else block.unit.format_down(displayed_radius(block, radius, space.size))
+        for block, radius in zip(space.blocks, radii, strict=True)
+    ]
+    return joined(parts, space.blocks)
+
+
+def averages_words(averages: Sequence[Fraction], blocks: Sequence[Block]) -> str:
+    """Return average radii in displayed units, rounded down, one per block."""
+    parts = [b.unit.format_down(average) for average, b in zip(averages, blocks, strict=True)]
+    return joined(parts, blocks)
+
+
+def axis_words(group: Group, block: Block) -> str:
+    """Return the label of the radius axis: the family, the unit, and the norm if it matters."""
+    norm = "" if group.norm is None else f", l{group.norm} norm"
+    return f"{block.family.replace('_', ' ')} radius ({block.unit.words}{norm})"
+
+
+def legend_label(member: Member) -> str:
+    """Return the label of a run in a legend."""
+    return f"{member.name}: {member.short_noise}"
+
+
+def headline(section: Section, entry: Entry) -> tuple[str, str]:
+    """Return the certified accuracy to remember of a run, and the sentence that explains it.
+
+    It speaks of the first requested radius; without one, of the largest at which half of the
+    correct predictions still hold.
+    """
+    summary = entry.summary
+    of = f"Of {images(summary.total)}"
+    if not section.radii:
+        right = share(summary.right, summary.total)
+        verb = "is" if summary.right == 1 else "are"
+        return right, (
+            f"{of}, {summary.right:,} ({right}) {verb} classified correctly without abstaining. "
+            "How far that holds is answered by regions, and by one radius for each part of the "
+            "composition with the others at rest."
+        )
+    pairs = list(zip(section.radii, summary.certified, strict=True))
+    requested = [pair for pair in pairs if pair[0] == section.requested]
+    positive = [pair for pair in pairs if pair[0].value((2, 2)) > 0]
+    half = [pair for pair in positive if pair[1] and 2 * pair[1] >= summary.right]
+    radius, count = (requested or half[::-1] or positive or pairs)[0]
+    within, percent = _within(radius, entry.member), share(count, summary.total)
+    if count == 0:
+        return percent, f"{of}, none is classified correctly and certified under {within}."
+    verb, stay = ("is", "stays") if count == 1 else ("are", "stay")
+    return percent, (
+        f"{of}, {count:,} ({percent}) {verb} classified correctly and provably {stay} so "
+        f"under {within}."
+    )
+
+
+def region_words(region: Region) -> str:
+    """Return a region in words.
+
+    >>> region_words(Region.parse("rotation<=10deg, scale=0.8..1.2, shift<=4px"))
+    'rotation up to 10°, then zoom from 0.8 to 1.2, then shift up to 4 px'
+    """
+    return ", then ".join(map(_factor, region.factors))
+
+
+def limits(groups: Sequence[Group]) -> list[str]:
+    """Return what the certificates of these runs do not promise."""
+    members = [member for group in groups for member in group.members]
+    alphas = sorted({member.first.alpha for member in members})
+    most = max((member.first.alpha, len(member.results)) for member in members)
+    stopped = [member.name for member in members if member.early_stop is not None]
+    expected = f"{math.ceil(100 * most[0] * most[1]) / 100:g} of {images(most[1])}"
+    return [
+        "A certificate covers shifts of the deformation's parameters for the image as it is "
+        "stored: the deformed image is always read from the original pixels. It does not cover "
+        "an image that was deformed and resampled before it arrived.",
+        "It is about the smoothed classifier, which decides by vote under random deformations; "
+        "not about a single call of the model.",
+        f"alpha ({', '.join(f'{alpha:g}' for alpha in alphas)}) bounds the probability of a false "
+        "certificate for each image, not for the whole set: on average at most "
+        f"{expected} may be certified wrongly.",
+        "The figures are exact for the images that were certified. How they carry over to other "
+        "images depends on how these were chosen.",
+        *([_STOPPED.format(", ".join(stopped))] if stopped else []),
+    ]
+
+
+def average_words(member: Member) -> str:
+    """Return the caveat of a run's average radius, empty if there is none."""
+    stop = member.early_stop
+    if stop is None or not stop.only_decided:
+        return ""
+    return "only the requested queries were decided: more samples would give more"
+
+
+def stopping_words(member: Member) -> str:
+    """Return until when images were sampled, empty where all got the same number of samples."""
+    stop = member.early_stop
+    if stop is None:
+        return ""
+    radii = sorted(map(str, stop.radii), key=_leading_number)
+    queries = [*radii, *(f"the region ({region})" for region in stop.regions)]
+    words = [f"until decided: {', '.join(queries)}"] if queries else []
+    if not stop.only_decided:
+        words.append(f"until less than {stop.tolerance} is to gain")
+    return " and ".join(words)
+
+
+def chosen_words(member: Member) -> str:
+    """Return which images of the dataset were certified."""
+    config, indices = member.run.config, [result.index for result in member.results]
+    name, skip = lookup(config, "data", "name"), config.get("skip")
+    number = lookup(config, "data", "pictures") or lookup(config, "data", "number")
+    words = [f"of {name}"] if name else []
+    if isinstance(number, int):
+        words.append(f"from {number:,}")
+    if isinstance(skip, int) and skip > 1:
+        words.append(f"one in {skip}")
+    words.append(f"numbers {spread(indices)}" if len(indices) > 1 else f"number {indices[0]}")
+    return ", ".join(words)
+
+
+def time_words(member: Member) -> tuple[str, str] | None:
+    """Return the time per image and in all, None where the run's folder has none."""
+    seconds = read_times(member.run.folder)
+    known = [seconds[r.index] for r in member.results if r.index in seconds]
+    if not known:
+        return None
+    total = math.fsum(known)
+    return f"{total / len(known):.3g} s per image", f"{clock(total).partition('.')[0]} in all"
+
+
+def _within(radius: Radius, member: Member) -> str:
+    """Every deformation up to a radius."""
+    block, size = radius.block, member.first.space.size
+    if is_full_turn(block, radius.value(size)):
+        return f"every {family_noun(block.family)}"
+    norm = "" if block.dim == 1 else f" (l{member.first.law.norm(0)} norm)"
+    return f"any {family_noun(block.family)} up to {radius.label}{norm}"
+
+
+def _factor(factor: Factor) -> str:
+    match factor:
+        case Rotate():
+            return _range("rotation", math.degrees(factor.low), math.degrees(factor.high), "°")
+        case ShearBy():
+            return _range("shear", 100 * factor.low, 100 * factor.high, " %")
+        case Zoom():
+            return f"zoom from {factor.low:.9g} to {factor.high:.9g}"
+        case Shift(px=None):
+            return f"shift up to {factor.length:.9g} half sides"
+        case Shift():
+            return f"shift up to {factor.px:.9g} px"
+    return repr(factor)
+
+
+def _range(name: str, low: float, high: float, sign: str) -> str:
+    if low == -high:
+        return f"{name} up to {high:.9g}{sign}"
+    return f"{name} from {low:.9g}{sign} to {high:.9g}{sign}"
+
+
+def _leading_number(text: str) -> float:
+    match = re.match(r"[\d.]+(e[-+]?\d+)?", text)
+    return float(match[0]) if match else math.inf

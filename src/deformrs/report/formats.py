@@ -1,0 +1,146 @@
+"""Tables and the formats they are written in: Markdown, LaTeX and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from deformrs.rounding import format_down
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "°": r"\textdegree{}",
+    "†": r"\textdagger{}",
+    "–": "--",
+    "−": r"\ensuremath{-}",
+    "λ": r"\ensuremath{\lambda}",
+    "σ": r"\ensuremath{\sigma}",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The text of a cell, and a detail in small print."""
+
+    text: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns, rows of cells, and notes below.
+
+    `align` has one letter per column: l for words, r for numbers.
+    """
+
+    title: str
+    align: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The alignment of each column as a CSS class."""
+        return tuple("right" if letter == "r" else "left" for letter in self.align)
+
+
+def to_markdown(table: Table) -> str:
+    """Return the table in Markdown, details in parentheses."""
+    rules = ["---:" if letter == "r" else "---" for letter in table.align]
+    lines = [_line(map(escape_markdown, table.columns)), _line(rules)]
+    for row in table.rows:
+        cells = (f"{c.text} ({c.detail})" if c.detail else c.text for c in row)
+        lines.append(_line(map(escape_markdown, cells)))
+    notes = [f"\n{escape_markdown(note)}" for note in table.notes]
+    return "\n".join([*lines, *notes]) + "\n"
+
+
+def to_latex(table: Table, label: str) -> str:
+    """Return the table in LaTeX, for the package booktabs, without the details."""
+    head = " & ".join(map(escape_latex, table.columns))
+    rows = [" & ".join(escape_latex(cell.text) for cell in row) + r" \\" for row in table.rows]
+    notes = [rf"\par\footnotesize {escape_latex(note)}" for note in table.notes]
+    lines = [
+        "% \\usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{escape_latex(table.title)}}}",
+        rf"\label{{tab:{label}}}",
+        rf"\begin{{tabular}}{{{table.align}}}",
+        r"\toprule",
+        head + r" \\",
+        r"\midrule",
+        *rows,
+        r"\bottomrule",
+        r"\end{tabular}",
+        *notes,
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def to_csv(columns: Sequence[str], rows: Iterable[Sequence[str | int | float | None]]) -> str:
+    """Return rows as CSV below a line of column names; None becomes an empty field.
+
+    >>> to_csv(["a", "b"], [[1, None]])
+    'a,b\\n1,\\n'
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def signed(value: Fraction, decimals: int) -> str:
+    """Return a difference rounded down, with its sign.
+
+    >>> signed(Fraction(-1, 3), 1)
+    '−0.4'
+    """
+    text = format_down(value, decimals)
+    return text.replace("-", "−") if text.startswith("-") else f"+{text}"
+
+
+def escape_latex(text: str) -> str:
+    r"""Return text that LaTeX prints as it is.
+
+    >>> print(escape_latex("50 % of class_1"))
+    50 \% of class\_1
+    """
+    return "".join(_LATEX.get(letter, letter) for letter in one_line(text))
+
+
+def escape_markdown(text: str) -> str:
+    r"""Return text that Markdown shows as it is, also inside a table.
+
+    >>> print(escape_markdown("a|b <i>"))
+    a\|b \<i\>
+    """
+    return re.sub(r"([\\`*\[\]<>|])", r"\\\1", one_line(text))
+
+
+def one_line(text: str) -> str:
+    """Return text without line breaks and control characters."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _line(cells: map[str] | list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

@@ -1,0 +1,337 @@
+"""The tables of a section, for people and as CSV with plain numbers."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from deformrs.config import ConfigValue
+from deformrs.report.captions import (
+    BEST,
+    average_words,
+    averages_words,
+    chosen_words,
+    region_words,
+    share,
+    spread,
+    stopping_words,
+    time_words,
+)
+from deformrs.report.formats import Cell, Table, signed, to_csv
+from deformrs.report.groups import Entry, Group, Section, lookup
+from deformrs.report.radii import float_down
+from deformrs.report.reference import Reference
+from deformrs.report.summary import average_radius
+from deformrs.rounding import percent_down, percent_up
+
+FEW_CLASSES = 30
+NONE = Cell("–")
+_UNDECIDED = Cell("–", "not requested")
+_MODEL = (("options", "model"), ("model", "source"), ("model", "network"), ("model", "function"))
+Row = list[str | int | float | None]
+
+
+def tables_of(section: Section) -> dict[str, Table]:
+    """Return the tables of a section by the names of their files, without those of classes."""
+    tables = {
+        "accuracy": accuracy_table(section),
+        "regions": regions_table(section),
+        "reference": reference_table(section),
+        "runs": runs_table(section),
+    }
+    return {name: table for name, table in tables.items() if table is not None}
+
+
+def accuracy_table(section: Section) -> Table | None:
+    """Return certified accuracy at the radii, one row per run; None for compositions."""
+    if not section.radii:
+        return None
+    rows = []
+    for entry in section.entries:
+        member, summary = entry.member, entry.summary
+        counts = [
+            counted(count, summary.total) if member.decides(radius) else _UNDECIDED
+            for radius, count in zip(section.radii, summary.certified, strict=True)
+        ]
+        average = averages_words(summary.averages, section.group.blocks)
+        last = Cell(average, average_words(member))
+        rows.append((Cell(member.name), Cell(member.short_noise), *counts, last))
+    notes = []
+    if section.best is not None:
+        best = [_best_cell(section, k) for k in range(len(section.radii))]
+        rows.append((Cell("best of these runs"), NONE, *best, NONE))
+        notes.append(BEST)
+        if not section.same_images:
+            notes.append("These runs did not certify the same images: compare them with care.")
+    return Table(
+        title=f"Certified accuracy: {section.group.title}",
+        align="ll" + "r" * (len(section.radii) + 1),
+        columns=("run", "noise", *(r.label for r in section.radii), "average radius"),
+        rows=tuple(rows),
+        notes=tuple(notes),
+    )
+
+
+def reference_table(section: Section) -> Table | None:
+    """Return the best run beside the reference numbers; None where they share no radius."""
+    rows = []
+    for k, (radius, x) in enumerate(zip(section.radii, section.displayed_radii, strict=True)):
+        known = [reference.at(x) for reference in section.references]
+        if any(accuracy is not None for accuracy in known):
+            best = section.best_at(k)
+            ours = Fraction(100 * best.summary.certified[k], best.summary.total)
+            cells = (NONE if value is None else _beside(value, ours) for value in known)
+            rows.append((Cell(radius.label), _best_cell(section, k), *cells))
+    if not rows:
+        return None
+    names = tuple(reference.name for reference in section.references)
+    return Table(
+        title=f"Reference numbers: {section.group.title}",
+        align="lr" + "r" * len(names),
+        columns=("radius", "best of these runs" if len(section.entries) > 1 else "run", *names),
+        rows=tuple(rows),
+        notes=(
+            "Reference numbers are those of the file given to the report. In parentheses: the "
+            "run's certified accuracy minus the reference, in percentage points, rounded down.",
+        ),
+    )
+
+
+def runs_table(section: Section) -> Table:
+    """Return how each run was made and its further counts, one column per run."""
+    columns = [_facts(entry, section.group) for entry in section.entries]
+    return Table(
+        title=f"The runs: {section.group.title}",
+        align="l" * (len(columns) + 1),
+        columns=("", *(entry.member.name for entry in section.entries)),
+        rows=tuple((Cell(name), *(facts[name] for facts in columns)) for name in columns[0]),
+        notes=(
+            "Average certified radius: the mean over all images, 0 where the prediction is wrong "
+            "or abstains.",
+        ),
+    )
+
+
+def regions_table(section: Section) -> Table | None:
+    """Return certified accuracy on whole regions; None if no region was requested."""
+    answers: dict[tuple[str, Cell], list[str]] = {}
+    for entry in section.entries:
+        for answer in entry.regions:
+            cell = (
+                Cell("not applicable to this run", answer.reason)
+                if answer.count is None
+                else counted(answer.count, answer.total)
+            )
+            answers.setdefault((region_words(answer.region), cell), []).append(entry.member.name)
+    if not answers:
+        return None
+    return Table(
+        title=f"Regions: {section.group.title}",
+        align="llr",
+        columns=("every transformation of", "run", "certified accuracy"),
+        rows=tuple(
+            (Cell(region), Cell(", ".join(runs)), cell) for (region, cell), runs in answers.items()
+        ),
+        notes=(
+            "An image counts if the prediction is correct and provably stays so under every "
+            "transformation of the region, in the order named.",
+        ),
+    )
+
+
+def classes_tables(section: Section) -> list[Table]:
+    """Return one table per run with few enough classes to be read; all are in the CSV."""
+    tables = []
+    for entry in section.entries:
+        if len(entry.classes) > FEW_CLASSES:
+            continue
+        rows = [
+            (
+                Cell(entry.member.class_name(label)),
+                Cell(f"{summary.total:,}"),
+                NONE if summary.plain is None else counted(summary.plain, summary.total),
+                counted(summary.right, summary.total),
+                *(counted(count, summary.total) for count in summary.certified),
+                Cell(averages_words(summary.averages, section.group.blocks)),
+            )
+            for label, summary in entry.classes.items()
+        ]
+        tables.append(
+            Table(
+                title=f"By class: {entry.member.name}",
+                align="l" + "r" * (4 + len(section.radii)),
+                columns=(
+                    *("class", "images", "base correct", "smoothed correct"),
+                    *(radius.label for radius in section.radii),
+                    "average radius",
+                ),
+                rows=tuple(rows),
+            )
+        )
+    return tables
+
+
+def counted(count: int, total: int) -> Cell:
+    """Return a share with its count as the detail."""
+    return Cell(share(count, total), f"{count:,}/{total:,}")
+
+
+def csv_tables(section: Section) -> dict[str, str]:
+    """Return the text of each CSV file of a section by its name."""
+    tables = {
+        "runs": _runs_csv(section),
+        "averages": _averages_csv(section),
+        "classes": _classes_csv(section),
+    }
+    if section.radii:
+        tables["accuracy"] = _accuracy_csv(section)
+    if section.entries[0].regions:
+        tables["regions"] = _regions_csv(section)
+    if section.references:
+        tables["reference"] = _reference_csv(section.references, section)
+    return tables
+
+
+def _facts(entry: Entry, group: Group) -> dict[str, Cell]:
+    member, summary = entry.member, entry.summary
+    config, first, total = member.run.config, member.first, summary.total
+    counts = [result.certificate.counts for result in member.results]
+    time, padding = time_words(member), config.get("padding")
+    return {
+        "model": Cell(_model(entry)),
+        "images": Cell(f"{total:,}", chosen_words(member)),
+        "noise": Cell(member.short_noise),
+        "outside the image": NONE if padding is None else Cell(str(padding)),
+        "smoothed classifier correct": counted(summary.right, total),
+        "base classifier correct": NONE if summary.plain is None else counted(summary.plain, total),
+        "abstained": Cell(
+            f"{percent_up(summary.abstained, total)} %", f"{summary.abstained:,}/{total:,}"
+        ),
+        "average certified radius": Cell(
+            averages_words(summary.averages, group.blocks), average_words(member)
+        ),
+        "samples that select (n0)": Cell(spread([count.n0 for count in counts])),
+        "samples that estimate (n)": Cell(
+            spread([count.n for count in counts]), stopping_words(member)
+        ),
+        "alpha per image": _recertified(f"{first.alpha:g}", config["alpha"], first.alpha),
+        "bound": _recertified(first.method.replace("_", "-"), config["method"], first.method),
+        "time": NONE if time is None else Cell(*time),
+    }
+
+
+def _model(entry: Entry) -> str:
+    """What the run says it certified."""
+    values = (lookup(entry.member.run.config, *keys) for keys in _MODEL)
+    return next((str(value) for value in values if value), "–")
+
+
+def _recertified(text: str, stored: ConfigValue, now: float | str) -> Cell:
+    return Cell(text, "" if stored == now else f"certified anew; the run used {stored}")
+
+
+def _best_cell(section: Section, k: int) -> Cell:
+    best = section.best_at(k)
+    cell = counted(best.summary.certified[k], best.summary.total)
+    named = len(section.entries) > 1 and best.summary.certified[k]
+    return Cell(cell.text, f"{cell.detail}, {best.member.name}") if named else cell
+
+
+def _beside(reference: Fraction, ours: Fraction) -> Cell:
+    return Cell(f"{float(reference):.10g} %", signed(ours - reference, 1))
+
+
+def _runs_csv(section: Section) -> str:
+    rows: list[Row] = []
+    for entry in section.entries:
+        member, summary = entry.member, entry.summary
+        counts = [result.certificate.counts for result in member.results]
+        n0, n = [count.n0 for count in counts], [count.n for count in counts]
+        rows.append(
+            [
+                *(member.name, str(member.run.folder)),
+                *(section.group.data, section.group.family, _model(entry), member.noise),
+                *(summary.total, summary.right, summary.plain, summary.abstained),
+                *(min(n0), max(n0), min(n), max(n)),
+                *(member.first.alpha, member.first.method),
+            ]
+        )
+    columns = (
+        *("run", "folder", "data", "deformation", "model", "noise"),
+        *("images", "smoothed_correct", "base_correct", "abstained"),
+        *("n0_min", "n0_max", "n_min", "n_max", "alpha", "method"),
+    )
+    return to_csv(columns, rows)
+
+
+def _averages_csv(section: Section) -> str:
+    rows: list[Row] = []
+    for entry in section.entries:
+        for k, block in enumerate(section.group.blocks):
+            average = average_radius(entry.member.results, k)
+            displayed = float_down(entry.summary.averages[k])
+            rows.append([entry.member.name, block.family, average, displayed, block.unit.column])
+    return to_csv(("run", "family", "average_radius", "average_radius_displayed", "unit"), rows)
+
+
+def _accuracy_csv(section: Section) -> str:
+    rows: list[Row] = []
+    for k, radius in enumerate(section.radii):
+        # On images of several sizes, pixels are several lengths.
+        own = _only({radius.value(size) for size in section.group.sizes})
+        displayed = _only({float(radius.displayed(size)) for size in section.group.sizes})
+        about = [radius.text, own, displayed, radius.block.unit.column]
+        named = [(entry.member.name, entry) for entry in section.entries]
+        if section.best is not None:
+            named.append(("best of these runs", section.best_at(k)))
+        for name, entry in named:
+            count, total = entry.summary.certified[k], entry.summary.total
+            rows.append([name, *about, count, total, percent_down(count, total, 2)])
+    columns = (
+        *("run", "requested", "radius", "radius_displayed", "unit"),
+        *("certified", "images", "percent"),
+    )
+    return to_csv(columns, rows)
+
+
+def _only(values: set[float]) -> float | None:
+    return values.pop() if len(values) == 1 else None
+
+
+def _classes_csv(section: Section) -> str:
+    rows: list[Row] = []
+    for entry in section.entries:
+        for label, summary in entry.classes.items():
+            names = entry.member.class_names
+            name = names[label] if 0 <= label < len(names) else None
+            counts = [summary.total, summary.plain, summary.right, summary.abstained]
+            averages = [float_down(average) for average in summary.averages]
+            rows.append([entry.member.name, label, name, *counts, *summary.certified, *averages])
+    columns = (
+        *("run", "class", "name", "images", "base_correct", "smoothed_correct", "abstained"),
+        *(f"certified_at_{radius.text.replace(' ', '')}" for radius in section.radii),
+        *(f"average_{block.family}_{block.unit.column}" for block in section.group.blocks),
+    )
+    return to_csv(columns, rows)
+
+
+def _regions_csv(section: Section) -> str:
+    rows = [
+        [entry.member.name, region_words(answer.region), answer.count, answer.total, answer.reason]
+        for entry in section.entries
+        for answer in entry.regions
+    ]
+    return to_csv(("run", "region", "certified", "images", "reason"), rows)
+
+
+def _reference_csv(references: tuple[Reference, ...], section: Section) -> str:
+    """Every reference number at the radii, beside each run."""
+    rows: list[Row] = []
+    for k, (radius, x) in enumerate(zip(section.radii, section.displayed_radii, strict=True)):
+        for reference in references:
+            accuracy = reference.at(x)
+            for entry in section.entries if accuracy is not None else ():
+                count, total = entry.summary.certified[k], entry.summary.total
+                ours: Row = [entry.member.name, count, total, percent_down(count, total, 2)]
+                rows.append([radius.text, *ours, reference.name, float(accuracy or 0)])
+    columns = ("radius", "run", "certified", "images", "percent", "reference", "reference_percent")
+    return to_csv(columns, rows)

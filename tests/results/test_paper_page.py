@@ -1,0 +1,236 @@
+"""The results page: the files, the table of runs, and runs that are refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from paper_runs import DEGREE, rows, run, table_rows, turns
+
+from deformrs import DCT, Affine, Rotation, Shear, Translation, Uniform, VectorField
+from deformrs.config import Config
+from deformrs.errors import InputError
+from deformrs.runs import Run, StoredRun, read_run
+from made_runs import Entry, results, stored
+from make import main, read_note
+from paper.page import write_results
+
+TURN = Uniform(54 * DEGREE)
+
+
+def decided(folder: Path, about: Config) -> Path:
+    """A run that stopped when its radii were settled, as the command line writes it."""
+    config: Config = {
+        "deformation": {"name": "rotation"},
+        "n": 100_000,
+        "stopping": {"radii": ["10deg"], "regions": [], "tolerance": None},
+        "data": {"name": "mnist", "split": "test", "pictures": 10_000},
+    }
+    with Run.open(folder, TURN, 0.001, "anytime", config | about) as opened:
+        for made in results([Entry(0, 0, 1000)] * 3, Rotation(), TURN, 10):
+            counts, space = made.certificate.counts, made.certificate.space
+            anew = TURN.certify(counts, space, 0.001, "anytime")
+            opened.add(type(made)(made.index, made.label, anew, made.plain), seconds=1200.5)
+    return folder
+
+
+def test_what_no_run_was_asked_for_is_said_to_be_so(tmp_path: Path) -> None:
+    """Of a run for 10 degrees: 30 degrees may be below for want of samples, 10 degrees may not."""
+    asked = read_run(decided(tmp_path / "ten", {}))
+    wrong = [replace(result, label=1) for result in asked.results]
+    below = replace(asked, results=wrong)
+    page = write_results([below], tmp_path / "out")["README.md"].read_text()
+    assert "- MNIST, rotation, 10°: −98.37 points\n" in page
+    for radius, lost in (("0°", "−98.86 points"), ("30°", "−96.85 points"), ("ACR", "−163.12°")):
+        assert f"- MNIST, rotation, {radius}: {lost} (requested of no run)\n" in page
+    differences = {row[0]: row[3] for row in table_rows(page, "Rotation on MNIST")}
+    assert differences["10°"] == "−98.37 (below the paper)"
+    assert differences["30°"] == "−96.85 (below the paper, requested of no run)"
+    typed: Config = {"stopping": {"radii": [math.radians(30)], "regions": [], "tolerance": None}}
+    both = [below, replace(below, config=below.config | typed, folder=tmp_path / "thirty")]
+    page = write_results(both, tmp_path / "both")["README.md"].read_text()
+    assert "- MNIST, rotation, 30°: −96.85 points\n" in page
+    assert "- MNIST, rotation, 45°: −95.48 points (requested of no run)\n" in page
+    fixed = {key: value for key, value in below.config.items() if key != "stopping"}
+    page = write_results([replace(below, config=fixed)], tmp_path / "fixed")[
+        "README.md"
+    ].read_text()
+    assert "requested of no run" not in page, "all n samples are for every radius"
+
+
+def test_the_program_writes_these_files_and_no_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turns(tmp_path / "runs"), turns(tmp_path / "runs", "cifar10")
+    out = tmp_path / "out"
+    main([str(tmp_path / "runs" / name) for name in ("mnist", "cifar10")] + ["--out", str(out)])
+    names = {
+        "README.md",
+        "summary.csv",
+        "figures/mnist-rotation.svg",
+        "figures/cifar10-rotation.svg",
+    }
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[3].startswith("4/4 ")
+    assert set(printed[4:]) == {str(out / name) for name in names}
+    assert {p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()} == names
+    page = (out / "README.md").read_text()
+    assert page.startswith("# Our results beside the paper's\n")
+    assert read_note().replace("<", "\\<") in page
+    assert "](figures/cifar10-rotation.svg)" in page
+    assert (out / "figures/mnist-rotation.svg").read_text().startswith("<?xml")
+    assert len(rows(out / "summary.csv")) == 12 + 11
+
+
+@pytest.mark.parametrize("data", ["photos", "minst", "mnist (held out of training)", None])
+def test_data_that_the_paper_does_not_have(data: str | None, tmp_path: Path) -> None:
+    made = stored(tmp_path / "one", [Entry(0, 0, 1000)], data=data)
+    with pytest.raises(InputError, match=r"must be what the paper has numbers for.*mnist, cifar10"):
+        write_results([made], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("split", ["train", "held-out"])
+def test_images_that_are_not_of_the_test_set(split: str, tmp_path: Path) -> None:
+    made = stored(tmp_path / "one", [Entry(0, 0, 1000)], data="mnist")
+    config = made.config | {"data": {"name": "mnist", "split": split}}
+    with pytest.raises(InputError, match=f"split {split}"):
+        write_results([StoredRun(made.folder, config, made.results)], tmp_path / "out")
+
+
+def test_no_run_twice_none_empty_and_at_least_one(tmp_path: Path) -> None:
+    made = run(tmp_path / "one", 3, Rotation(), TURN)
+    with pytest.raises(InputError, match="twice"):
+        write_results([made, made], tmp_path / "out")
+    with pytest.raises(InputError, match="at least one image"):
+        write_results([StoredRun(made.folder, made.config, [])], tmp_path / "out")
+    with pytest.raises(InputError, match="the runs is none"):
+        write_results([], tmp_path / "out")
+
+
+def test_how_a_run_was_made(tmp_path: Path) -> None:
+    about: Config = {"device": "cuda (H200)", "model": {"precision": "bfloat16"}}
+    folder = decided(tmp_path / "mnist" / "a|b", about)
+    lines = [json.dumps({"epoch": epoch, "seconds": 60.5}) for epoch in (1, 2)]
+    (folder / "epochs.jsonl").write_text("\n".join(lines) + "\n")
+    files = write_results([read_run(folder)], tmp_path / "out")
+    page = files["README.md"].read_text()
+    (row,) = table_rows(page.replace("a\\|b", "a/b"), "The runs")
+    assert row == [
+        *("a/b", "rotation", "uniform 54°", "2", "0:02:01", "3 of 10,000", "up to 100,000"),
+        *("0.001", "cuda (H200)", "bfloat16", "3,300 (1,100 per image)", "1:00:01", "100.00 %"),
+    ]
+    assert "All runs added up: MNIST 1:02:02, of which training 0:02:01." in page
+    assert "Sampled until decided: 10deg – a\\|b. " in page
+    assert "it is a lower bound" in page
+    assert "Chosen from runs over 3 of the 10,000 test images." in page
+
+
+def test_weights_that_a_training_began_with(tmp_path: Path) -> None:
+    made = run(tmp_path / "one", 3, Rotation(), TURN)
+    (made.folder / "epochs.jsonl").write_text('{"seconds": 5}\n')
+    note = made.folder / "training.json"
+    for options, files, shown in (
+        ("runs/base", {"model.safetensors": "digest"}, "1 (from the weights of base)"),
+        ("resnet18", {}, "1"),
+    ):
+        note.write_text(json.dumps({"options": {"model": options}, "model": {"files": files}}))
+        page = write_results([made], tmp_path / "out")["README.md"].read_text()
+        assert table_rows(page, "The runs")[0][3] == shown
+    for damaged in ("{", "[]"):
+        note.write_text(damaged)
+        with pytest.raises(InputError, match=r"training\.json is damaged"):
+            write_results([made], tmp_path / "out")
+
+
+def test_times_that_were_lost_are_told(tmp_path: Path) -> None:
+    made = run(tmp_path / "one", 3, Rotation(), TURN)
+    times = made.folder / "times.tsv"
+    times.write_text("".join(times.read_text().splitlines(keepends=True)[:-1]) + "39\t0.2")
+    page = write_results([made], tmp_path / "out")["README.md"].read_text()
+    assert table_rows(page, "The runs")[0][11] == "0:00:09 (of 39 images)"
+
+
+def test_what_a_folder_does_not_tell_is_a_dash(tmp_path: Path) -> None:
+    made = stored(tmp_path / "gone", [Entry(0, 0, 1000, plain=None)], law=TURN, data="mnist")
+    page = write_results([made], tmp_path / "out")["README.md"].read_text()
+    (row,) = table_rows(page, "The runs")
+    assert row[3:7] == ["–", "–", "1", "1,000"]
+    assert row[8:] == ["–", "–", "1,100 (1,100 per image)", "–", "–"]
+    assert "it is a lower bound" not in page
+
+
+@pytest.mark.parametrize("line", ["{", '{"epoch": 1}', '{"seconds": "long"}', "[1]", "\x00"])
+def test_a_damaged_training_log_is_named(line: str, tmp_path: Path) -> None:
+    made = run(tmp_path / "one", 3, Rotation(), TURN)
+    (made.folder / "epochs.jsonl").write_text(line + "\n")
+    with pytest.raises(InputError, match=r"epochs\.jsonl is damaged"):
+        write_results([made], tmp_path / "out")
+
+
+def test_the_best_epoch_lies_in_its_training(tmp_path: Path) -> None:
+    made = run(tmp_path / "mnist" / "best", 3, Rotation(), TURN)
+    (tmp_path / "mnist" / "epochs.jsonl").write_text('{"seconds": 5}\n')
+    page = write_results([made], tmp_path / "out")["README.md"].read_text()
+    assert table_rows(page, "The runs")[0][3:5] == ["1", "0:00:05"]
+
+
+def test_runs_without_a_table_are_named(tmp_path: Path) -> None:
+    runs = [
+        run(tmp_path / "shear", 3, Shear(), Uniform(0.3)),
+        run(tmp_path / "square", 3, Translation(), Uniform(0.3)),
+        run(tmp_path / "waves", 3, DCT(3), Uniform(0.3)),
+    ]
+    files = write_results(runs, tmp_path / "out")
+    page = files["README.md"].read_text()
+    assert set(files) == {"README.md", "summary.csv"}
+    assert rows(files["summary.csv"]) == {}
+    assert "nothing is compared" in page
+    assert "Not compared: shear: the paper has no table of this deformation." in page
+    assert "Not compared: square: its radii are of the l1 norm" in page
+    assert page.count("Not compared: ") == 3
+
+
+def test_the_high_dimensional_tables_are_there_too(tmp_path: Path) -> None:
+    from deformrs import Gaussian
+
+    runs = [
+        run(tmp_path / "waves", 30, DCT(2, basis="cosine"), Gaussian(0.2)),
+        stored(
+            tmp_path / "free", [Entry(0, 0, 1000)], VectorField(), Gaussian(0.1), data="mnist",
+            size=(14, 14),
+        ),
+    ]  # fmt: skip
+    files = write_results(runs, tmp_path / "out")
+    assert {"figures/mnist-dct.svg", "figures/mnist-vector_field.svg"} < set(files)
+    assert rows(files["summary.csv"])["mnist", "dct", "0.1"]["ours"] == "75.00"
+    assert "a pixel is not the same length on both" in files["README.md"].read_text()
+
+
+def test_runs_are_taken_one_after_another(tmp_path: Path) -> None:
+    """An iterator is never asked for the next run before the last one was counted."""
+    folders = [made.folder for made in turns(tmp_path)]
+
+    def one_by_one() -> Iterator[StoredRun]:
+        for folder in folders:
+            made = read_run(folder)
+            yield made
+            made.results.clear()  # nobody needs them any more
+
+    files = write_results(one_by_one(), tmp_path / "out")
+    assert rows(files["summary.csv"])["mnist", "rotation", "10"]["ours"] == "75.00"
+
+
+def test_an_affine_run_of_the_other_norm_still_answers_for_regions(tmp_path: Path) -> None:
+    made = run(tmp_path / "cube", 30, Affine(), Uniform(2.0), "cifar10")
+    files = write_results([made], tmp_path / "out")
+    found = rows(files["summary.csv"])
+    assert {deformation.partition(", ")[0] for _, deformation, _ in found} == {
+        "rotation+shear",
+        "rotation+scaling+translation",
+    }
+    assert "Not compared" not in files["README.md"].read_text()
