@@ -25,8 +25,8 @@ from deformrs.data.image_set import HELD_OUT
 from deformrs.data.loading import StoredImages
 from deformrs.data.preparation import Preparation
 from deformrs.errors import DeformRSError, InputError
-from deformrs.report.summary import count_certified, summarise
 from deformrs.report.document import write_report
+from deformrs.report.summary import count_certified, summarise
 from deformrs.rounding import percent_down
 from deformrs.runs import Result, read_run
 from deformrs.stopping import Query, RadiusQuery, RegionQuery
