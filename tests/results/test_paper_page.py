@@ -191,7 +191,7 @@ def test_runs_without_a_table_are_named(tmp_path: Path) -> None:
     assert rows(files["summary.csv"]) == {}
     assert "nothing is compared" in page
     assert "Not compared: shear: the paper has no table of this deformation." in page
-    assert "Not compared: square: its radii are of the l1 norm" in page
+    assert "Not compared: square: its radii are in the l1 norm" in page
     assert page.count("Not compared: ") == 3
 
 
