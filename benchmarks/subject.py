@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from deformrs import Rotation, SmoothedClassifier, Uniform, load_data, load_model
 from deformrs.cli.options import chosen_device
 from deformrs.cli.parameters import BatchSize
-from deformrs.cli.throughput import executable
 from deformrs.config import Config
 from deformrs.data import ImageSet, load_digits
 from deformrs.data.preparation import Preparation
@@ -101,7 +100,7 @@ def load_subject(options: Options) -> Subject:
     network: nn.Module
     if options.model is None:
         name, preparation = f"{NETWORK}, trained at uniform:54deg", Preparation(channels=1)
-        network = executable(_trained_network(), precision, device)
+        network = load_model(_trained_network(), precision=precision, device=device).module
     else:
         loaded = load_model(options.model, precision=precision, device=device)
         name, preparation, network = options.model, loaded.preparation, loaded.module

@@ -9,12 +9,50 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from deformrs.models import LoadedModel
 from deformrs.models.weights import state_digest
 
 CLASSES = 5
+
+FACTORIES = """
+from torch import nn
+from small_files import TinyNet
+from deformrs.models import NetworkSpec
+from deformrs.data.preparation import Preparation
+
+def build():
+    return TinyNet()
+
+def described():
+    preparation = Preparation(20, (16, 16), channels=3)
+    return NetworkSpec(TinyNet().double(), preparation, (0.5,), (0.25,), tuple("abcde"))
+
+def lazy():
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(5))
+
+def tied():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3, 3), nn.Linear(3, 3))
+    net[2].weight = net[1].weight
+    return net
+
+def needs(size):
+    return TinyNet(size)
+
+def wrong():
+    return 3
+
+def fails():
+    raise KeyError("of the user")
+
+def leaves():
+    raise SystemExit(3)
+
+number = 3
+"""
+"""A Python file of the user's own, with functions that build networks."""
 
 
 def some_images(number: int = 4, channels: int = 3, side: int = 16) -> Tensor:
@@ -107,3 +145,13 @@ def photo(width: int = 211, height: int = 163) -> Image.Image:
 def normalised(loaded: LoadedModel, images: Tensor) -> Tensor:
     mean, std = (torch.tensor(loaded.about[key])[:, None, None] for key in ("mean", "std"))
     return (images - mean) / std
+
+
+def cache_on_hub(cache: Path, repository: str, net: nn.Module) -> None:
+    """Put weights where huggingface_hub looks for those it has downloaded."""
+    folder = cache / f"models--{repository.replace('/', '--')}"
+    snapshot = folder / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("0" * 40)
+    save_file(net.state_dict(), snapshot / "model.safetensors")

@@ -1,22 +1,66 @@
-"""Batch norms in the weights of the layers before them: the same function."""
+"""Folding of batch norms: the same function, or the network as it was."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
 import pytest
 import torch
-from normed import Parts, chain, drawn, folded, norms
-from small_files import digest_of, export, tiny_net
+from small_files import digest_of, draw, scores, some_images, tiny_net
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils import parametrizations
 
 import torchvision_ops
 from deformrs.data.preparation import Preparation
 from deformrs.models import NetworkSpec, ResNet18, ResNet50, SmallCNN, load_model, save_model
-from deformrs.models.folding import fold_batch_norm
+from deformrs.models.folding import fold_batch_norm, fold_known
+
+COLOUR = Preparation(channels=3)
+
+
+def norms(network: nn.Module) -> int:
+    return sum(isinstance(part, _BatchNorm) for part in network.modules())
+
+
+def drawn(network: nn.Module) -> nn.Module:
+    """Statistics that are not the usual 0 and 1, and differ from channel to channel."""
+    draw(network)
+    return network.eval()
+
+
+def folded(network: nn.Module, side: int = 16) -> tuple[str | None, int]:
+    """The outcome and the number of batch norms that are left; its logits must be the same."""
+    spec, outcome = fold_batch_norm(NetworkSpec(network, COLOUR))
+    images = some_images(side=side)
+    want = scores(network, images)
+    assert want.std() > 0
+    torch.testing.assert_close(scores(spec.module, images), want, rtol=1e-4, atol=1e-5)
+    assert (spec.module is network) == (outcome in (None, "kept"))
+    return outcome, norms(spec.module)
+
+
+class Parts(nn.Module):
+    """Layers for the networks below, which do not call them one after another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3)
+        self.end = nn.Flatten()
+
+
+class Untraceable(Parts):
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.norm(self.conv(x))
+        scores: Tensor = self.end(inner if x.mean() > 0 else -inner)
+        return scores
+
+
+def chain(first: nn.Module, second: nn.Module) -> nn.Module:
+    return drawn(nn.Sequential(first, second, nn.Flatten()))
 
 
 @pytest.mark.parametrize("kind", [SmallCNN, functools.partial(ResNet18, width=8)])
@@ -32,12 +76,11 @@ def test_networks_of_this_package(kind: type[SmallCNN]) -> None:
     assert folded(network) == ("folded", 0)
 
 
-def test_guarantee_the_network_stays_as_it_is() -> None:
-    """That of `fold_batch_norm`: weights, mode, precision and layers."""
+def test_guarantee_fold_batch_norm_leaves_the_network() -> None:
     network = drawn(ResNet50(num_classes=5, width=4)).bfloat16().train()
     before, layers = digest_of(network), [*network.named_modules()]
-    spec, word = fold_batch_norm(NetworkSpec(network))
-    assert word == "folded"
+    spec, outcome = fold_batch_norm(NetworkSpec(network))
+    assert outcome == "folded"
     assert digest_of(network) == before
     assert [*network.named_modules()] == layers
     assert all(part.training for part in network.modules())
@@ -100,16 +143,140 @@ def test_networks_of_timm(name: str) -> None:
     assert folded(network, side=64) == ("folded", 0)
 
 
-def test_a_loaded_model_says_what_became_of_them(tmp_path: Path) -> None:
+def test_a_loaded_model_records_the_outcome(tmp_path: Path) -> None:
     network = SmallCNN(width=4, seed=1)
     save_model(tmp_path / "net", network, Preparation(channels=1))
     loaded = load_model(str(tmp_path / "net"))
     assert loaded.about["batch_norm"] == "folded"
     assert norms(loaded.module) == 0
     assert loaded.about["state_sha256"] == digest_of(network)  # the weights that are stored
-    (tmp_path / "own.py").write_text("from normed import Untraceable as build")
+    (tmp_path / "own.py").write_text("from test_folding import Untraceable as build")
     kept = load_model(f"{tmp_path / 'own.py'}:build")
     assert kept.about["batch_norm"] == "kept"
     assert norms(kept.module) == 1
-    program = load_model(str(export(tmp_path / "net.pt2", tiny_net())), trust_code=True)
-    assert "batch_norm" not in program.about
+
+
+class ConvolvedTwice(Parts):
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.end(self.conv(self.norm(self.conv(x))))
+        return scores
+
+
+class NormedTwice(Parts):
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.end(self.norm(self.norm(self.conv(x))))
+        return scores
+
+
+class ReadElsewhere(Parts):
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.conv(x)
+        scores: Tensor = self.end(self.norm(inner) + inner)
+        return scores
+
+
+class WeightsRead(Parts):
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.end(self.norm(self.conv(x)) * self.norm.weight.sum())
+        return scores
+
+
+class OtherPathForSymbols(Parts):
+    """Takes another path if the image is a symbol, which only trying it shows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.conv(x)
+        if isinstance(x, Tensor):
+            inner = inner + 1
+        scores: Tensor = self.end(self.norm(inner))
+        return scores
+
+
+class Doubled(nn.Conv2d):
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) ** 2
+
+
+def hooked(place: int) -> nn.Module:
+    network = chain(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    cast("nn.Sequential", network)[place].register_forward_hook(lambda _, __, output: output**2)
+    return network
+
+
+def patched() -> nn.Module:
+    network = chain(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    layer = cast("nn.Conv2d", cast("nn.Sequential", network)[0])
+    layer.forward = lambda x: nn.Conv2d.forward(layer, x) ** 2  # type: ignore[method-assign,assignment]
+    return network
+
+
+def normed_weights() -> nn.Module:
+    return chain(parametrizations.weight_norm(nn.Conv2d(3, 4, 3)), nn.BatchNorm2d(4))
+
+
+def batch_statistics() -> nn.Module:
+    return chain(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False))
+
+
+def rows_of_pixels() -> nn.Module:
+    """BatchNorm1d is then over rows, though there are as many columns."""
+    return drawn(
+        nn.Sequential(nn.Flatten(1, 2), nn.Linear(16, 48), nn.BatchNorm1d(48), nn.Flatten())
+    )
+
+
+KEPT: dict[str, Callable[[], nn.Module]] = {
+    "a convolution called twice": lambda: drawn(ConvolvedTwice()),
+    "a norm called twice": lambda: drawn(NormedTwice()),
+    "features read elsewhere": lambda: drawn(ReadElsewhere()),
+    "weights read elsewhere": lambda: drawn(WeightsRead()),
+    "not traceable": lambda: drawn(Untraceable()),
+    "another path for symbols": lambda: drawn(OtherPathForSymbols()),
+    "a subclass": lambda: chain(Doubled(3, 4, 3), nn.BatchNorm2d(4)),
+    "a hook on the convolution": lambda: hooked(0),
+    "a hook on the norm": lambda: hooked(1),
+    "a patched convolution": patched,
+    "parametrized": normed_weights,
+    "statistics of the batch": batch_statistics,
+    "the norm of another axis": rows_of_pixels,
+    "the norm before": lambda: chain(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 3)),
+    "a transposed convolution": lambda: chain(nn.ConvTranspose2d(3, 4, 3), nn.BatchNorm2d(4)),
+}
+
+
+@pytest.mark.parametrize("build", KEPT.values(), ids=KEPT.keys())
+def test_networks_that_cannot_be_folded_are_kept(build: Callable[[], nn.Module]) -> None:
+    assert folded(build()) == ("kept", 1)
+
+
+class Hidden(nn.Module):
+    """Takes another path for bright images, which torch.fx does not see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.conv(images)
+        scores: Tensor = self.norm(features)
+        if isinstance(images, Tensor):
+            scores = torch.where(images.mean() > 0.7, features, scores)
+        return scores.mean((2, 3))
+
+
+def test_networks_of_the_users_own_are_kept() -> None:
+    spec = NetworkSpec(drawn(Hidden()), COLOUR)
+    assert fold_known(spec) == (spec, "kept")
+    plain = drawn(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten()))
+    assert fold_known(NetworkSpec(plain))[1] is None
+    known = chain(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    assert fold_known(NetworkSpec(known, COLOUR))[1] == "folded"
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated")
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
+def test_scripted_and_lazy_networks_are_kept() -> None:
+    assert fold_batch_norm(NetworkSpec(torch.jit.script(tiny_net()), COLOUR))[1] == "kept"
+    lazy = nn.Sequential(nn.LazyConv2d(4, 3), nn.BatchNorm2d(4), nn.Flatten())
+    assert fold_batch_norm(NetworkSpec(lazy, COLOUR))[1] == "kept"
+    assert isinstance(lazy[0], nn.LazyConv2d)

@@ -34,8 +34,7 @@ from deformrs.deformations import (
 from deformrs.errors import InputError, ScarcityWarning, did_you_mean, first_line
 from deformrs.execution import Compiled, compiled
 from deformrs.geometry import pixel_grid, read, size_of
-from deformrs.models import NetworkSpec, Precision, initial_network
-from deformrs.models.folding import fold_known
+from deformrs.models import NetworkSpec, Precision, initial_network, load_model
 from deformrs.models.optional_dependencies import quiet
 from deformrs.models.types import Classifier
 from deformrs.noise import Gaussian, NoiseLaw, Uniform
@@ -233,21 +232,13 @@ def smoothed_classifier(case: Case) -> SmoothedClassifier:
     """Return the smoothed classifier of a case on its device, not compiled yet."""
     spec = random_network(case.network, case.channels, case.side)
     return SmoothedClassifier(
-        executable(spec, case.precision, case.device),
+        load_model(spec, precision=case.precision, device=case.device).module,
         *FAMILIES[case.family],
         NUM_CLASSES,
         batch_size=case.batch_size,
         device=case.device,
         compiled=case.compiled,
     )
-
-
-def executable(spec: NetworkSpec, precision: Precision, device: torch.device) -> Classifier:
-    """Return a network as `load_model` would: batch norms folded, in its precision and layout."""
-    folded, _ = fold_known(spec)
-    dtype: torch.dtype = getattr(torch, precision)
-    folded.module.to(dtype=dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return Classifier(folded, dtype).eval().requires_grad_(False).to(device)
 
 
 def bare_forward(classifier: SmoothedClassifier, images: Sequence[Tensor]) -> Callable[[int], None]:

@@ -12,6 +12,7 @@ from small_files import normalised, photo, same, some_images
 import torchvision_ops
 from deformrs.errors import InputError
 from deformrs.models import load_model
+from deformrs.models.torchvision import read_weights
 from deformrs.runs.files import file_digest
 
 torchvision_ops.declare()
@@ -47,18 +48,21 @@ def test_published_weights_bring_their_own_preparation(tmp_path: Path) -> None:
     assert sizes == {"IMAGENET1K_V1": 256, "IMAGENET1K_V2": 232}
 
 
-@pytest.mark.parametrize("name", ["densenet121", "googlenet"])
-def test_published_oddities_are_known(tmp_path: Path, name: str) -> None:
-    """DenseNet's names, GoogLeNet's further heads and inner normalisation."""
-    options = {"transform_input": True, "init_weights": False} if name == "googlenet" else {}
-    net = torchvision.models.get_model(name, **options).eval()
-    state = {
-        key.replace("norm1", "norm.1").replace("conv2", "conv.2") if "denselayer" in key else key: v
-        for key, v in net.state_dict().items()
-    }
-    assert (name == "densenet121") == (state.keys() != net.state_dict().keys())
-    torch.save(state, tmp_path / "w.pth")
-    loaded = load_model(f"torchvision:{name}", weights=tmp_path / "w.pth")
+def test_the_dotted_names_of_published_densenets_are_changed(tmp_path: Path) -> None:
+    names = list(torchvision.models.densenet121().state_dict())
+    dotted = [
+        name.replace("norm1", "norm.1").replace("conv2", "conv.2") if "denselayer" in name else name
+        for name in names
+    ]
+    assert dotted != names
+    save_file({name: torch.ones(1) for name in dotted}, tmp_path / "w.safetensors")
+    assert set(read_weights("densenet121", tmp_path / "w.safetensors")[0]) == set(names)
+
+
+def test_googlenet_normalises_inside_and_drops_its_other_heads(tmp_path: Path) -> None:
+    net = torchvision.models.googlenet(transform_input=True, init_weights=False).eval()
+    torch.save(net.state_dict(), tmp_path / "w.pth")
+    loaded = load_model("torchvision:googlenet", weights=tmp_path / "w.pth")
     images = some_images(2, side=64)
     same(loaded, net, images, normalised(loaded, images))
 

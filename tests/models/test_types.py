@@ -1,4 +1,4 @@
-"""The module that runs: its input, and the scores it reads from what a network returns."""
+"""The classifier: its input, and the logits it reads from the output of a network."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ GOOD = torch.rand(2, 3)
     ],
     ids=["tensor", "tuple", "list", "logits", "mapping", "attribute", "trailing"],
 )
-def test_scores_are_read_where_there_is_no_doubt(output: object) -> None:
+def test_logits_are_read_where_they_are_unambiguous(output: object) -> None:
     assert torch.equal(read_logits(output), GOOD)
 
 
@@ -74,13 +74,13 @@ def test_scores_are_read_where_there_is_no_doubt(output: object) -> None:
         (GOOD.long(), "torch.int64"),
     ],
 )
-def test_scores_are_not_guessed(output: object, message: str) -> None:
+def test_logits_are_not_guessed(output: object, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         read_logits(output)
 
 
 class Viewing(nn.Module):
-    """As many write it; on features in another memory format, `view` fails."""
+    """A common form; `view` fails on features in another memory format."""
 
     def __init__(self) -> None:
         super().__init__()
