@@ -412,7 +412,7 @@ def _subject(images: ImageSet, index: int, result: Result | None) -> Subject:
 @model_options(required=False)
 @data_options(required=False)
 @smoothing_options(required=False)
-@click.option("--pictures", help="Numbers in the data set, e.g. 0,5,17.")
+@click.option("--images", "--pictures", "images", help="Numbers in the dataset, e.g. 0,5,17.")
 @click.option("--columns", default=8, show_default=True, help="Deformations in a row.")
 @click.option("--predict-n", default=100, show_default=True, help="Samples of each prediction.")
 @sampling_options(n=1000)
@@ -436,7 +436,7 @@ def gallery(
     \b
     Examples:
       deformrs gallery --run runs/quickstart --out certified.png
-      deformrs gallery --kind fields --data digits --pictures 3 --out fields.png
+      deformrs gallery --kind fields --data digits --images 3 --out fields.png
       deformrs gallery --kind families --model runs/quickstart --data digits --out families.png
     """
     from rich.console import Console
@@ -461,7 +461,7 @@ def gallery(
         ),
         files=files,
         run=run,
-        images=integers("--pictures", images),
+        images=integers("--images", images),
     )
     draw(request, Console(highlight=False))
     click.echo(f"written: {out}")
