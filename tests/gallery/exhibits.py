@@ -1,4 +1,4 @@
-"""Images, classifiers and drawn files that the tests of galleries share."""
+"""Images, classifiers and readers of drawn files that the gallery tests share."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from torch import Tensor
 from torch.nn.functional import interpolate, one_hot
 
 from deformrs import Certificate, Counts, Deformation, NoiseLaw, SmoothedClassifier
-from deformrs.cli.gallery import Sampling
 from deformrs.geometry import size_of
-
-QUICK = Sampling(columns=4, n=200, n0=20, predict_n=40)
+from deformrs.report.gallery import Exhibit, ExhibitSamples, sample_exhibit
 
 
 def photograph(channels: int = 3, height: int = 24, width: int = 32, seed: int = 0) -> Tensor:
@@ -53,9 +51,18 @@ def smooth_coin(deformation: Deformation, noise: NoiseLaw) -> SmoothedClassifier
 
 
 def claimed(deformation: Deformation, law: NoiseLaw, hits: tuple[int, int]) -> Certificate:
-    """What those counts would say of the image with the spot."""
+    """The certificate of the image with the spot, had these been its counts."""
     counts = Counts(hits, hits)
     return law.certify(counts, deformation.space(size_of(spot())), 0.001)
+
+
+def sampled(
+    classifier: SmoothedClassifier, image: Tensor, *, title: str = "", index: int = 0, seed: int = 0
+) -> ExhibitSamples:
+    """The image certified, and four samples from its certified set."""
+    certificate = classifier.certify(image, 200, 20, seed=seed, index=index)
+    exhibit = Exhibit(image, certificate, title, index)
+    return sample_exhibit(classifier, exhibit, 4, n=40, seed=seed)
 
 
 def drawn(path: Path) -> NDArray[np.uint8]:
