@@ -153,11 +153,18 @@ def gallery(
         draw_fields(image, out, seed=seed, padding=padding)
     elif kind == "families" and loaded is None:
         draw_growth(image, out, columns=columns, seed=seed, padding=padding)
+    elif loaded is None or (kind == "certified" and not (smoothing.deformation and smoothing.noise)):
+        raise InputError(
+            "the model, the deformation or the noise",
+            "missing",
+            "is needed for certified samples",
+            "give --run, or --model, --deformation and --noise",
+        )
     else:
         if kind == "families":
             pairs = _families(loaded, model, padding, subjects[0])
         else:
-            classifier = _classifier(loaded, model, smoothing, image)
+            classifier = smooth(loaded, model, smoothing, image)
             pairs = [(classifier, subject) for subject in subjects]
         rows = _sample(pairs, columns, predict_n, sampling, Console(highlight=False))
         draw_samples(rows, out, names=names)
@@ -199,19 +206,6 @@ def _subject(dataset: ImageSet, index: int, result: Result | None) -> Subject:
         )
     certificate = None if result is None else result.certificate
     return Subject(image, dataset.source(index), index, certificate)
-
-
-def _classifier(
-    loaded: LoadedModel | None, model: ModelOptions, smoothing: SmoothingOptions, image: Tensor
-) -> SmoothedClassifier:
-    if loaded is None or not smoothing.deformation or not smoothing.noise:
-        raise InputError(
-            "the model, the deformation or the noise",
-            "missing",
-            "is needed for certified samples",
-            "give --run, or --model, --deformation and --noise",
-        )
-    return smooth(loaded, model, smoothing, image)
 
 
 def _families(
