@@ -149,11 +149,12 @@ def gallery(
     if kind != "certified" and len(subjects) > 1:
         raise InputError("the images", len(subjects), f"must be one for {kind}", "name one")
     image, padding, seed = subjects[0].image, smoothing.padding, sampling.seed
+    smoothed = smoothing.deformation and smoothing.noise
     if kind == "fields":
         draw_fields(image, out, seed=seed, padding=padding)
     elif kind == "families" and loaded is None:
         draw_growth(image, out, columns=columns, seed=seed, padding=padding)
-    elif loaded is None or (kind == "certified" and not (smoothing.deformation and smoothing.noise)):
+    elif loaded is None or (kind == "certified" and not smoothed):
         raise InputError(
             "the model, the deformation or the noise",
             "missing",
