@@ -124,7 +124,7 @@ def test_every_option_of_both_verbs_is_checked_against_its_type(table: str) -> N
         (DATA + "[certify]\nmethod = 'clopper'\n" + RUN, "method for .* clopper_pearson"),
         (DATA + "[certify]\nradii = [10]\n" + RUN, "radii in .* must be a list of texts"),
         (DATA + "[certify]\nradii = ['5px']\n" + RUN, "the angle for .*'5px'"),
-        (DATA + "[certify]\nradii = ['-5deg']\n" + RUN, "must not be negative"),
+        (DATA + "[certify]\nradii = ['-5deg']\n" + RUN, "finite and not negative"),
         (DATA + "[certify]\nregions = ['rotatoin<=3deg']\n" + RUN, "did you mean 'rotation'"),
         (DATA + "[certify]\nregions = 'shift<=3px'\n" + RUN, "for .*some"),
         (DATA + RUN + "nois = 'a'\n", r"'nois' in \[\[runs\]\] 1 of .* did you mean 'noise'"),

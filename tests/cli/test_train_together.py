@@ -41,7 +41,7 @@ def test_an_interrupt_ends_both_processes_and_one_can_resume(tmp_path: Path) -> 
     ) as process:
         assert process.stdout is not None
         lines = iter(process.stdout.readline, "")
-        assert any(f"going on after {step / 18:.1f} epochs" in line for line in lines)
+        assert any(f"resuming after {step / 18:.1f} epochs" in line for line in lines)
         process.send_signal(signal.SIGINT)
     assert process.returncode == 130
 

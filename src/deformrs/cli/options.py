@@ -164,7 +164,7 @@ class SamplingOptions:
 
 @dataclass(frozen=True)
 class StartOptions:
-    """Which network training begins with, and how its images are made ready."""
+    """The network that training starts from, and how its images are prepared."""
 
     model: str
     weights: str | None = None
@@ -177,7 +177,7 @@ class StartOptions:
     std: tuple[float, ...] | None = None
 
     def load(self, num_classes: int, channels: int, seed: int) -> InitialNetwork:
-        """Return the network as training begins."""
+        """Return the initial network."""
         start = initial_network(
             self.model,
             num_classes,
@@ -194,7 +194,7 @@ class StartOptions:
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How it is trained, and with which machines. None: as the recipe says."""
+    """The recipe of a training, and the devices it runs on. None: as the recipe says."""
 
     recipe: str = "fast"
     epochs: int | None = None
@@ -210,7 +210,6 @@ class TrainingOptions:
     seed: int = 0
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: Literal["auto", "yes", "no"] = "auto"
-    hold: Literal["auto", "yes", "no"] = "auto"
     workers: int | None = None
     device: str = "auto"
     devices: int = 1
@@ -218,7 +217,7 @@ class TrainingOptions:
     tensorboard: bool = True
 
     def __post_init__(self) -> None:
-        # Before data and network are loaded, not after it.
+        # Checked here, before data and network are loaded.
         self.recipe_for(pretrained=False)
         check_share(self.hold_out)
         check_seed("seed", self.seed)
@@ -227,9 +226,9 @@ class TrainingOptions:
         check_integer("devices", self.devices, least=1)
 
     def recipe_for(self, *, pretrained: bool, images: int | None = None) -> Recipe:
-        """The recipe with what was asked in place of its own, fitted to so many images.
+        """Return the recipe with these options in place of its own, fitted to so many images.
 
-        It is not fitted where batch size or learning rate were asked for.
+        It is not fitted if batch size or learning rate are given.
         """
         recipe = read_recipe(self.recipe, pretrained=pretrained)
         if images is not None and self.batch_size is None and self.learning_rate is None:
@@ -475,7 +474,7 @@ def certification_options(n: int) -> Decorator:
 
 
 def start_options(*, required: bool) -> Decorator:
-    """`--model` and its images: the argument `start`, a `StartOptions`."""
+    """`--model` and its preparation: the argument `start`, a `StartOptions`."""
     return grouped(
         "start",
         StartOptions,
@@ -483,31 +482,31 @@ def start_options(*, required: bool) -> Decorator:
             "--model",
             **_requirement(required),
             help="small_cnn, resnet18, resnet18:width=32 (small images), resnet50, timm:NAME, "
-            "torchvision:NAME, net.py:build, or a run folder to go on from.",
+            "torchvision:NAME, net.py:build, or a run folder to continue from.",
         ),
-        click.option("--weights", help="A .safetensors or .pth state dict to begin with."),
-        click.option("--pretrained", is_flag=True, help="Begin with the published weights."),
+        click.option("--weights", help="A .safetensors or .pth state dict to start from."),
+        click.option("--pretrained", is_flag=True, help="Start from the published weights."),
         *_preparation_options,
     )
 
 
 def training_options() -> Decorator:
-    """How it is trained: the argument `training`, a `TrainingOptions`."""
+    """The recipe and the devices: the argument `training`, a `TrainingOptions`."""
     return grouped(
         "training",
         TrainingOptions,
         click.option(
             "--recipe", default="fast", show_default=True, help="fast, paper, or your own .toml."
         ),
-        click.option("--epochs", type=int, help="In place of the recipe's."),
-        click.option("--batch-size", type=int, help="Likewise; over all processes."),
+        click.option("--epochs", type=int, help="Replaces that of the recipe."),
+        click.option("--batch-size", type=int, help="Likewise; summed over all processes."),
         click.option("--learning-rate", type=float, help="Likewise."),
         click.option("--weight-decay", type=float, help="Likewise."),
         click.option("--copies", type=int, help="Deformed copies of an image in a step."),
         click.option(
             "--tilt",
             type=float,
-            help="Let copies that go wrong count more, e.g. 2; 0 is the plain mean.",
+            help="Weight misclassified copies more, e.g. 2; 0 is the plain mean.",
         ),
         click.option(
             "--consistency",
@@ -525,31 +524,24 @@ def training_options() -> Decorator:
             "--hold-out",
             default=0.0,
             show_default=True,
-            help="Share of the training images that chooses the best epoch, e.g. 0.05.",
+            help="Share of the training images kept out to choose the best epoch, e.g. 0.05.",
         ),
-        click.option("--seed", default=0, show_default=True, help="Of weights, order and noise."),
+        click.option("--seed", default=0, show_default=True, help="Seed of everything random."),
         click.option(
             "--precision",
             type=Word("auto", "float32", "bfloat16"),
             default="auto",
             show_default=True,
-            help="In which it computes; weights are kept in float32.",
+            help="Precision of the computation; weights stay in float32.",
         ),
         click.option(
             "--compile",
             type=Word("auto", "yes", "no"),
             default="auto",
             show_default=True,
-            help="By torch.compile.",
+            help="Whether to use torch.compile.",
         ),
-        click.option(
-            "--hold",
-            type=Word("auto", "yes", "no"),
-            default="auto",
-            show_default=True,
-            help="All images in memory, or read from the disk as they are needed.",
-        ),
-        click.option("--workers", type=int, help="Processes that read them.  [one a core]"),
+        click.option("--workers", type=int, help="Processes that read images.  [one per core]"),
         click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1."),
         click.option(
             "--devices", default=1, show_default=True, help="GPUs (or CPU processes) to train on."

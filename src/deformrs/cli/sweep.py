@@ -72,11 +72,10 @@ def _complete(run: SweepRun, console: Console) -> None:
     """Train and certify, or go on with what was begun."""
     run.check_ready()
     if run.network is None:
-        options = (run.initial, run.data, run.smoothing, run.training, run.folder)
         if "torch._dynamo" in sys.modules:
             # Code compiled for other shapes would be generalised, and slower.
             torch.compiler.reset()
-        train_run(*options, console)
+        train_run(run.initial, run.data, run.smoothing, run.training, run.folder, console)
     test = run.test
     if test.split == HELD_OUT:  # which images these are follows from the training
         found = certification(run.model, test, run.smoothing, run.folder, padding_given=True)

@@ -30,7 +30,7 @@ MARK = "sweep.json"
 """Written into the folder of a finished run: every option its results depend on."""
 
 MACHINE_OPTIONS = (
-    *("device", "devices", "compile", "hold", "workers", "data_root"),
+    *("device", "devices", "compile", "workers", "data_root"),
     *("checkpoint_seconds", "tensorboard"),
 )
 """Options that decide where and how fast a run is computed, but not its results."""
