@@ -13,6 +13,8 @@ from PIL import Image
 
 from deformrs.data.preparation import Preparation
 from deformrs.models import SmallCNN, save_model
+from inside import run_inside
+from training_options import QUICK
 
 ROOT = Path(__file__).parent.parent
 
@@ -62,3 +64,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 Image.fromarray(pixels).save(path)
     return folder
+
+
+@pytest.fixture(scope="session")
+def usual(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished training with the options in QUICK. Tests leave it as it is."""
+    out = tmp_path_factory.mktemp("usual") / "run"
+    run_inside("train", "--data", data, *QUICK, "--out", out)
+    return out
