@@ -12,7 +12,7 @@ import torch
 
 from deformrs import Rotation, SmoothedClassifier, Uniform
 from deformrs.certificate import Certificate
-from deformrs.data.preparation import digest_of_pixels
+from deformrs.data.preparation import pixels_digest
 from deformrs.dataset import certify_dataset, images_together, select_indices, tensor_digest
 from deformrs.errors import InputError, ModelError
 from deformrs.execution import Compiled
@@ -155,8 +155,8 @@ def test_arrays_do_as_well_as_tensors() -> None:
     assert list(certify_dataset(smoothed(), arrays, n=50)) == list(
         certify_dataset(smoothed(), IMAGES, n=50)
     )
-    assert digest_of_pixels(arrays[0][0]) == tensor_digest(IMAGES[0][0])
-    assert digest_of_pixels(arrays[0][0]) != digest_of_pixels(np.float32(1) - arrays[0][0])
+    assert pixels_digest(arrays[0][0]) == tensor_digest(IMAGES[0][0])
+    assert pixels_digest(arrays[0][0]) != pixels_digest(np.float32(1) - arrays[0][0])
 
 
 def test_a_function_that_changed_in_secret_is_noticed(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from image_folders import class_folders, listed_folder
 from deformrs.config import ConfigValue
 from deformrs.data import HeldOut, ImageSet, load_data
 from deformrs.data.image_set import stratified_split
-from deformrs.data.preparation import Preparation, digest_of_pixels
+from deformrs.data.preparation import Preparation, pixels_digest
 from deformrs.errors import InputError
 
 LABELS = np.random.default_rng(0).integers(0, 10, 1000).tolist()
@@ -76,7 +76,7 @@ def test_bad_seeds(seed: int) -> None:
 
 
 def digests(images: ImageSet) -> list[str]:
-    return [digest_of_pixels(pixels) for pixels, _ in images]
+    return [pixels_digest(pixels) for pixels, _ in images]
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])

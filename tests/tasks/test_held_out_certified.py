@@ -13,7 +13,7 @@ from made_training import trained
 from PIL import Image
 
 from deformrs.data import ImageSet, load_data
-from deformrs.data.preparation import Preparation, digest_of_pixels
+from deformrs.data.preparation import Preparation, pixels_digest
 from deformrs.runs import load_run, read_config
 from inside import inside, run_inside
 from training_options import QUICK
@@ -49,7 +49,7 @@ def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def digests(images: ImageSet) -> list[str]:
-    return [digest_of_pixels(pixels) for pixels, _ in images]
+    return [pixels_digest(pixels) for pixels, _ in images]
 
 
 def test_exactly_what_was_not_trained_on() -> None:
@@ -63,7 +63,7 @@ def test_exactly_what_was_not_trained_on() -> None:
     assert len(held) == len(results) == 10
     assert [result.index for result in results] == list(range(10))
     assert held < set(digests(whole))
-    others = np.stack([pixels for pixels, _ in whole if digest_of_pixels(pixels) not in held])
+    others = np.stack([pixels for pixels, _ in whole if pixels_digest(pixels) not in held])
     assert len(others) == 30
     about = json.loads(Path("normal/model.json").read_text())
     found = (*about["mean"], *about["std"])  # to four places
@@ -129,7 +129,7 @@ def test_the_report_and_the_gallery_find_the_images_again(
     # Another order of the images would show others: it is noticed.
     Image.new("L", (16, 16)).save("../halves/train/left/a.png")
     _, errors = inside("report", "../run/held-out", "--out", "again")
-    assert "are not shown: the training split of halves is another one" in errors
+    assert "are not shown: the training split of halves is not the one" in errors
 
 
 def test_held_out_images_of_a_known_dataset_are_not_called_its_test_images() -> None:
@@ -166,7 +166,7 @@ def test_a_folder_that_changed_is_refused(change: str) -> None:
         case _:
             some.rename(Path("halves/train/right/a.png"))
     _, errors = inside("certify", "--model", "run", "--split", "held-out", *SAMPLES, code=1)
-    assert "the training split of halves is another one than was trained on" in errors
+    assert "the training split of halves is not the one trained on" in errors
     assert not Path("run/held-out").exists()
 
 
@@ -178,7 +178,7 @@ def test_what_cannot_be() -> None:
         (("--model", "all"), "--split is held-out; .* all was trained on all of them"),
         (("--model", "all/best"), "all was trained on all of them"),
         (("--model", "run", "--data", "others"), "--data is others; it must be what run was"),
-        (("--model", "run", "--data", "other.npz"), "the training split of other.npz is another"),
+        (("--model", "run", "--data", "other.npz"), "the training split of other.npz is not the one"),
         (("--model", "net.py:build", "--data", "halves"), "net.py:build is no folder"),
         (("--model", "rum"), "the model is 'rum'"),
     ):

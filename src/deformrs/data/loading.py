@@ -15,7 +15,7 @@ from deformrs.data.digits import read_digits
 from deformrs.data.download import DownloadProgress, default_root
 from deformrs.data.folders import LABELS, SUFFIXES, load_folder
 from deformrs.data.image_set import HELD_OUT, DataRequest, HeldOut, ImageSet, Split, StoredSplit
-from deformrs.data.preparation import Pixels, Preparation, digest_of_pixels
+from deformrs.data.preparation import Pixels, Preparation, pixels_digest
 from deformrs.errors import DeformRSError, InputError, nearest
 from deformrs.runs import Result, StoredRun
 from deformrs.runs.folder import located
@@ -188,7 +188,7 @@ class StoredImages:
         except (DeformRSError, OSError, IndexError) as error:
             self.missing.append(f"{result.source} cannot be shown: {error}")
             return None
-        if digest_of_pixels(pixels) != result.pixels:
+        if pixels_digest(pixels) != result.pixels:
             self.missing.append(f"{result.source} is not shown: it changed since it was certified")
             return None
         return pixels

@@ -104,7 +104,9 @@ class Preparation(Configurable):
         """
         upright = _eight_bits(_upright(image))
         grey = self.channels == 1 or (self.channels is None and upright.mode in ("1", "L", "LA"))
-        return _to_pixels(self._crop(self._resize(_converted(upright, "L" if grey else "RGB"))))
+        converted = _convert(upright, "L" if grey else "RGB")
+        array = np.asarray(self._crop(self._resize(converted)), np.float32) / np.float32(255)
+        return np.ascontiguousarray(array[None] if grey else array.transpose(2, 0, 1))
 
     def prepare_pixels(self, pixels: Pixels) -> Pixels:
         """Prepare an image that is already [c, h, w] in [0, 1], channel by channel."""
@@ -157,7 +159,7 @@ class Preparation(Configurable):
         return image.crop((left, top, left + width, top + height))
 
 
-def digest_of_pixels(pixels: Pixels) -> str:
+def pixels_digest(pixels: Pixels) -> str:
     """Return the digest of an image, as a run stores it with the certificate."""
     array = np.ascontiguousarray(pixels)
     return image_digest(array.shape, str(array.dtype), array.tobytes())
@@ -192,7 +194,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     return image
 
 
-def _converted(image: Image.Image, mode: Literal["L", "RGB"]) -> Image.Image:
+def _convert(image: Image.Image, mode: Literal["L", "RGB"]) -> Image.Image:
     """Convert to grey or RGB, dropping palette and transparency."""
     if image.mode in ("P", "PA"):
         # A transparent palette cannot become grey or colour in one step.
@@ -203,8 +205,3 @@ def _converted(image: Image.Image, mode: Literal["L", "RGB"]) -> Image.Image:
         raise InputError(
             "the image", f"in {image.mode} colours", "must be grey or RGB", "save it as PNG"
         ) from None
-
-
-def _to_pixels(image: Image.Image) -> Pixels:
-    array = np.asarray(image, np.float32) / np.float32(255)
-    return np.ascontiguousarray(array[None] if array.ndim == 2 else array.transpose(2, 0, 1))
