@@ -178,7 +178,7 @@ def test_what_cannot_be() -> None:
         (("--model", "all"), "--split is held-out; .* all was trained on all of them"),
         (("--model", "all/best"), "all was trained on all of them"),
         (("--model", "run", "--data", "others"), "--data is others; it must be what run was"),
-        (("--model", "run", "--data", "other.npz"), "the training split of other.npz is not the one"),
+        (("--model", "run", "--data", "other.npz"), "training split of other.npz is not the one"),
         (("--model", "net.py:build", "--data", "halves"), "net.py:build is no folder"),
         (("--model", "rum"), "the model is 'rum'"),
     ):
