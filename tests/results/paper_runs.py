@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Iterable
 from pathlib import Path
 
 from deformrs import (
@@ -21,6 +22,9 @@ from deformrs import (
 )
 from deformrs.runs import StoredRun
 from made_runs import Entry, stored
+from paper.cells import make_board
+from paper.page import to_page, to_summary
+from paper.runs import count_run
 
 DEGREE = math.radians(1)
 IMAGES = 40
@@ -69,9 +73,15 @@ def both_routes(folder: Path, data: str = "cifar10") -> list[StoredRun]:
     ]
 
 
-def rows(path: Path) -> dict[tuple[str, str, str], dict[str, str]]:
-    """The lines of summary.csv by data set, deformation and radius."""
-    found = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+def compare(runs: Iterable[StoredRun]) -> tuple[dict[tuple[str, str, str], dict[str, str]], str]:
+    """The lines of summary.csv as in `rows`, and the page."""
+    board = make_board([count_run(run) for run in runs])
+    return rows(to_summary(board)), to_page(board)
+
+
+def rows(text: str) -> dict[tuple[str, str, str], dict[str, str]]:
+    """The lines of summary.csv by dataset, deformation and radius."""
+    found = list(csv.DictReader(io.StringIO(text)))
     keyed = {(row["dataset"], row["deformation"], row["radius"]): row for row in found}
     assert len(keyed) == len(found), "no line stands twice"
     return keyed

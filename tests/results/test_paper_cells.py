@@ -5,21 +5,23 @@ from __future__ import annotations
 import csv
 import doctest
 import importlib
+from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations
 from pathlib import Path
 
 import pytest
-from paper_runs import DEGREE, IMAGES, images, rows, run, table_rows, turns
+from paper_runs import DEGREE, IMAGES, compare, images, run, table_rows, turns
 
 from deformrs import Affine, Gaussian, Rotation, Scaling, Translation, Uniform
-from deformrs.runs import StoredRun
+from deformrs.runs import StoredRun, read_run
 from made_runs import many, stored
-from paper.cells import family_cells
+from paper.cells import family_cells, make_board, short_names
 from paper.numbers import NUMBERS, paper_table
-from paper.page import COLUMNS, write_results
+from paper.page import COLUMNS, to_page, write_results
 from paper.runs import count_run
 
+TURN = Uniform(54 * DEGREE)
 # Best over the scales, read off the paper's MNIST table of rotations.
 RADII = ("0", "10", "30", "45", "60", "90", "120", "135", "150", "180")
 BEST = "98.86 98.37 96.85 95.48 94.05 91.31 89.62 88.66 87.52 0"
@@ -27,8 +29,7 @@ PAPER = dict(zip(RADII, BEST.split(), strict=True))
 
 
 def test_rotations_cell_by_cell(tmp_path: Path) -> None:
-    write_results(turns(tmp_path), tmp_path / "out")
-    found = rows(tmp_path / "out/summary.csv")
+    found, _ = compare(turns(tmp_path))
     assert len(found) == len(PAPER) + 2, "38.24 degrees of the headline table, and the average"
     for radius, paper in PAPER.items():
         row = found["mnist", "rotation", radius]
@@ -46,7 +47,7 @@ def test_rotations_cell_by_cell(tmp_path: Path) -> None:
 
 
 def test_what_is_below_is_shown_and_counted(tmp_path: Path) -> None:
-    page = write_results(turns(tmp_path), tmp_path / "out")["README.md"].read_text()
+    page = compare(turns(tmp_path))[1]
     assert "1 of 10 cells of certified accuracy, 0 of 1 average certified radius" in page
     assert (
         "0 of 1 further headline figure. Below it: 11. 19 tables of the paper have no run" in page
@@ -64,24 +65,25 @@ def test_what_is_below_is_shown_and_counted(tmp_path: Path) -> None:
     assert sum("below the paper" in row[3] for row in table) == 10
 
 
-def test_a_cell_that_is_just_reached_is_not_below(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("right", "reached"), [(4943, True), (4942, False)])
+def test_a_cell_that_is_just_reached_is_not_below(
+    right: int, reached: bool, tmp_path: Path
+) -> None:
     """MNIST has 98.86 at 0 degrees: 4,943 of 5,000."""
-    law = Uniform(18 * DEGREE)
     paper = paper_table("mnist", {"name": "rotation"})
-    for right, total, reached in ((4943, 5000, True), (4942, 5000, False)):
-        made = stored(tmp_path, images(right, total), Rotation(), law, data="mnist")
-        counts = count_run(made)
-        assert paper is not None
-        assert counts.block is not None
-        cell = family_cells([counts], paper, counts.block)[0]
-        assert (cell.reached, cell.difference) == (reached, "+0.00" if reached else "−0.02")
+    counts = count_run(stored(tmp_path, images(4, 5), data="mnist"))
+    block = counts.block
+    assert paper is not None
+    assert block is not None
+    certified = dict.fromkeys(counts.certified, right)
+    cell = family_cells([replace(counts, total=5000, certified=certified)], paper, block)[0]
+    assert (cell.reached, cell.difference) == (reached, "+0.00" if reached else "−0.02")
 
 
 def test_fractions_are_fractions_in_the_file(tmp_path: Path) -> None:
     """All right at 70 %: 0.7 * 0.98623 = 0.69036, beside the 0.58 of the paper's CIFAR-10."""
     made = run(tmp_path / "zoom", IMAGES, Scaling(), Uniform(0.7), "cifar10")
-    files = write_results([made], tmp_path / "out")
-    found = rows(files["summary.csv"])
+    found, page = compare([made])
     average = found["cifar10", "scaling", "ACR"]
     assert (average["unit"], average["paper"]) == ("fraction", "0.58")
     assert (average["ours"], average["difference"]) == ("0.6903", "0.1103")
@@ -89,7 +91,7 @@ def test_fractions_are_fractions_in_the_file(tmp_path: Path) -> None:
     assert found["cifar10", "scaling", "0.2"]["scale"] == "0.7"
     assert found["cifar10", "scaling", "0.9"]["ours"] == "0.00"
     assert found["cifar10", "scaling", "0.9"]["scale"] == "", "nothing is the same of every run"
-    table = table_rows(files["README.md"].read_text(), "Scaling on CIFAR-10")
+    table = table_rows(page, "Scaling on CIFAR-10")
     assert table[-1][1:4] == ["58.00 % (scale 70 %)", "69.03 %", "+11.03"]
 
 
@@ -97,8 +99,7 @@ def test_misprints_are_passed_over(tmp_path: Path) -> None:
     """The failed run of 180 degrees has 43.28 at 0; the swapped averages are below the best one.
     MNIST T(5) has no other number: it stays, with a dagger."""
     shift = run(tmp_path / "shift", 10, Translation(), Gaussian(0.3))
-    files = write_results([*turns(tmp_path, "cifar10"), shift], tmp_path / "out")
-    found, page = rows(files["summary.csv"]), files["README.md"].read_text()
+    found, page = compare([*turns(tmp_path, "cifar10"), shift])
     assert found["cifar10", "rotation", "0"]["paper"] == "93.07"
     assert found["cifar10", "rotation", "ACR"]["paper"] == "132.3"
     assert found["mnist", "translation", "5"]["paper"] == "99.2"
@@ -115,7 +116,7 @@ def test_every_number_of_the_paper_has_its_line(tmp_path: Path) -> None:
         run(tmp_path / "shift", 30, Translation(), Gaussian(0.4)),
         run(tmp_path / "affine", 30, Affine(), Gaussian(0.2)),
     ]
-    found = rows(write_results(runs, tmp_path / "out")["summary.csv"])
+    found = compare(runs)[0]
     with NUMBERS.open(newline="", encoding="utf-8") as file:
         published = {
             ("mnist", row["deformation"], row["radius"] or "ACR", row["unit"])
@@ -131,7 +132,7 @@ def test_every_number_of_the_paper_has_its_line(tmp_path: Path) -> None:
 
 
 def test_other_methods_stand_in_the_headline_table(tmp_path: Path) -> None:
-    page = write_results(turns(tmp_path), tmp_path / "out")["README.md"].read_text()
+    page = compare(turns(tmp_path))[1]
     table = table_rows(page, "MNIST: the headline table")
     assert table[0] == [
         *("rotation up to 30°", "96.85 %", "75.00 % (30/40)", "−21.85 (below the paper)"),
@@ -143,7 +144,7 @@ def test_other_methods_stand_in_the_headline_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", ["mnist", "cifar10"])
 def test_tables_without_a_run_are_named(data: str, tmp_path: Path) -> None:
-    page = write_results(turns(tmp_path, data), tmp_path / "out")["README.md"].read_text()
+    page = compare(turns(tmp_path, data))[1]
     last = page.strip().splitlines()[-1]
     for name in ("MNIST", "CIFAR-10"):
         for family in ("rotation", "scaling", "translation", "affine"):
@@ -158,9 +159,8 @@ def test_tables_without_a_run_are_named(data: str, tmp_path: Path) -> None:
 def test_the_best_is_not_sought_among_fewer_images(tmp_path: Path) -> None:
     """All of 10 images right is no better than 30 of 40."""
     few = run(tmp_path / "few", 10, Rotation(), Uniform(54 * DEGREE), total=10)
-    files = write_results([few, *turns(tmp_path)], tmp_path / "out")
-    assert rows(files["summary.csv"])["mnist", "rotation", "0"]["ours"] == "75.00"
-    page = files["README.md"].read_text()
+    found, page = compare([few, *turns(tmp_path)])
+    assert found["mnist", "rotation", "0"]["ours"] == "75.00"
     assert "Not compared: few: 10 images, fewer than other runs of its kind." in page
     assert "| few | rotation |" in page
     twice = table_rows(page, "The same classifiers certified twice")
@@ -179,13 +179,13 @@ def test_guarantee_no_cell_is_above_its_results(tmp_path: Path) -> None:
         stored(tmp_path / name, many(57), law=Uniform(scale * DEGREE), data="mnist", on_disk=True)
         for name, scale in (("a", 20), ("b", 90), ("c", 180))
     ]
-    out = write_results(runs, tmp_path / "out")["summary.csv"]
+    found, _ = compare(runs)
     paper = paper_table("mnist", {"name": "rotation"})
     assert paper is not None
     counts = [count_run(one) for one in runs]
     assert counts[0].block is not None
     cells = {cell.radius: cell for cell in family_cells(counts, paper, counts[0].block)}
-    for (_, _, radius), row in rows(out).items():
+    for (_, _, radius), row in found.items():
         if radius == "ACR":
             truth = max(_average(one) for one in runs)
         else:
@@ -206,19 +206,21 @@ def test_guarantee_no_cell_is_above_its_results(tmp_path: Path) -> None:
 
 def test_the_order_of_runs_does_not_matter_nor_does_the_time(tmp_path: Path) -> None:
     runs = [*turns(tmp_path), run(tmp_path / "zoom", 30, Scaling(), Uniform(0.5), "cifar10")]
-    first = write_results(runs, tmp_path / "a", note="Some note.")
-    for number, order in enumerate(permutations(runs)):
-        again = write_results(order, tmp_path / str(number), note="Some note.")
-        assert again.keys() == first.keys()
-        for name, path in first.items():
-            assert path.read_bytes() == again[name].read_bytes(), name
-    assert "\nSome note.\n" in first["README.md"].read_text()
+    first, again = (
+        write_results(order, tmp_path / name, "Some note.")
+        for name, order in (("a", runs), ("b", runs[::-1]))
+    )
+    assert again.keys() == first.keys()
+    for name, path in first.items():
+        assert path.read_bytes() == again[name].read_bytes(), name
+    counts = [count_run(one) for one in runs]
+    for order in permutations(counts):
+        assert to_page(make_board(order), "Some note.") == first["README.md"].read_text()
 
 
 def test_the_page_and_the_file_agree(tmp_path: Path) -> None:
-    files = write_results(turns(tmp_path), tmp_path / "out")
-    found, page = rows(files["summary.csv"]), files["README.md"].read_text()
-    assert files["summary.csv"].read_text().splitlines()[0] == ",".join(COLUMNS)
+    found, page = compare(turns(tmp_path))
+    assert tuple(next(iter(found.values()))) == COLUMNS
     for cells in table_rows(page, "Rotation on MNIST")[:-1]:
         row = found["mnist", "rotation", cells[0].removesuffix("°")]
         assert cells[1].startswith(f"{float(row['paper']):.2f} %")
@@ -235,3 +237,101 @@ def _average(one: StoredRun) -> float:
 @pytest.mark.parametrize("module", ["numbers", "runs", "cells", "tables", "page"])
 def test_examples_in_docstrings(module: str) -> None:
     assert doctest.testmod(importlib.import_module(f"paper.{module}")).failed == 0
+
+
+def test_a_run_at_a_looser_alpha_is_not_chosen(tmp_path: Path) -> None:
+    better = run(tmp_path / "better", 39, Rotation(), TURN)
+    loose = read_run(better.folder, alpha=0.4)
+    found, page = compare([*turns(tmp_path), loose])
+    assert found["mnist", "rotation", "0"]["ours"] == "75.00"
+    assert {row["alpha"] for row in found.values()} == {"0.001"}
+    assert "Not compared: better: alpha 0.4, the paper's is 0.001." in page
+    strict = read_run(better.folder, alpha=0.0001)
+    first = compare([*turns(tmp_path / "b"), strict])[0]["mnist", "rotation", "0"]
+    assert (first["ours"], first["alpha"]) == ("97.50", "0.0001")
+
+
+def test_looser_runs_alone_reach_nothing(tmp_path: Path) -> None:
+    folders = [
+        run(tmp_path / "turn", 39, Rotation(), TURN, "cifar10").folder,
+        run(tmp_path / "affine", 39, Affine(), Gaussian(0.3), "cifar10").folder,
+    ]
+    found, page = compare([read_run(folder, alpha=0.01) for folder in folders])
+    assert found == {}
+    assert "nothing is compared. 20 tables of the paper have no run to compare" in page
+    assert page.count("alpha 0.01, the paper's is 0.001.") == 2
+    assert "CIFAR-10 rotation," in page.strip().splitlines()[-1]
+
+
+def test_runs_of_different_alpha_are_no_twins(tmp_path: Path) -> None:
+    few = run(tmp_path / "few", 10, Rotation(), TURN, total=10)
+    for alpha, twins in ((0.001, True), (0.0001, False), (0.4, False)):
+        runs = [read_run(few.folder, alpha=alpha), *turns(tmp_path / str(alpha))]
+        page = compare(runs)[1]
+        assert ("The same classifiers certified twice" in page) == twins
+
+
+def test_the_summary_tells_of_zeros_and_of_tables_without_a_run(tmp_path: Path) -> None:
+    """All right at 70 %: the paper and ours both have nothing at 80 % and beyond."""
+    made = run(tmp_path / "zoom", IMAGES, Scaling(), Uniform(0.7), "cifar10")
+    found, page = compare([made])
+    zeros = sum(float(row["paper"]) == float(row["ours"]) == 0 for row in found.values())
+    assert zeros > 0
+    assert f"cells of certified accuracy ({zeros} of them 0 against 0)" in page
+    assert "19 tables of the paper have no run" in page
+
+
+def test_the_summary_speaks_of_what_is_compared_and_counts_what_is_not(tmp_path: Path) -> None:
+    made = run(tmp_path / "turn", IMAGES, Rotation(), Uniform(180 * DEGREE))
+    page = compare([made])[1]
+    assert "10 of 10 cells" in page
+    assert " None of these is below it. 19 tables of the paper have no run" in page
+    runs = [
+        run(tmp_path / data / name, IMAGES, deformation, law, data)
+        for data in ("mnist", "cifar10")
+        for name, deformation, law in (
+            ("turn", Rotation(), Uniform(180 * DEGREE)),
+            ("zoom", Scaling(), Uniform(1.0)),
+            ("shift", Translation(), Gaussian(3.0)),
+            ("affine", Affine(), Gaussian(2.0)),
+        )
+    ]
+    page = compare(runs)[1]
+    assert " None of these is below it. 9 tables of the paper have no run to compare.**" in page
+    last = page.strip().splitlines()[-1]
+    assert last.endswith(
+        "MNIST dct, MNIST vector field, CIFAR-10 dct, CIFAR-10 vector field, ImageNet rotation, "
+        "ImageNet scaling, ImageNet translation, ImageNet affine, ImageNet rotation+shear."
+    )
+
+
+@pytest.mark.parametrize("end", ['{"epoch": 2, "sec', '{"seconds": 7}', "\x00", "{"])
+def test_an_unfinished_line_of_the_training_log(end: str, tmp_path: Path) -> None:
+    made = run(tmp_path / "one", 3, Rotation(), TURN)
+    (made.folder / "epochs.jsonl").write_text('{"epoch": 1, "seconds": 5}\n' + end)
+    page = compare([made])[1]
+    assert table_rows(page, "The runs")[0][3:5] == ["1", "0:00:05"]
+
+
+@pytest.mark.parametrize(
+    ("folders", "names"),
+    [
+        (["/home/me/a/x", "/home/me/a/y"], ["x", "y"]),
+        (["/home/me/a/x"], ["x"]),
+        (["/home/me/p/mnist/x", "/data/q/cifar10/y"], ["mnist/x", "cifar10/y"]),
+        (["/home/me/a/best", "/home/me/b/best"], ["a/best", "b/best"]),
+        (["/h/p/m/x/best", "/h/q/c/x/best", "/h/q/c/y"], ["m/x/best", "c/x/best", "c/y"]),
+        (["/h/few", "/h/mnist/few"], ["few", "mnist/few"]),
+        (["/h/m/x", "/h/m/x/best"], ["x", "x/best"]),
+    ],
+)
+def test_names_are_no_longer_than_needed(folders: list[str], names: list[str]) -> None:
+    assert short_names([Path(folder) for folder in folders]) == names
+    assert short_names([Path(folder) for folder in reversed(folders)]) == names[::-1]
+
+
+def test_legends_tell_the_best_epochs_of_two_trainings_apart(tmp_path: Path) -> None:
+    runs = [run(tmp_path / name / "best", 30, Rotation(), TURN) for name in ("first", "second")]
+    figure = write_results(runs, tmp_path / "out")["figures/mnist-rotation.svg"].read_text()
+    assert "first/best: " in figure
+    assert "second/best: " in figure

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from paper_runs import both_routes, composed_law, rows, run, table_rows
+from paper_runs import both_routes, compare, composed_law, run, table_rows
 
 from deformrs import (
     Affine,
@@ -27,7 +27,6 @@ from deformrs import (
 from deformrs.config import Config, ConfigValue
 from deformrs.regions import Shift
 from made_runs import many, stored
-from paper.page import write_results
 from paper.runs import COMPOSITIONS
 
 SHEARED, MOVED = COMPOSITIONS
@@ -53,8 +52,7 @@ def test_no_shift_is_cut_off() -> None:
 
 
 def test_both_routes_and_the_better_one(tmp_path: Path) -> None:
-    files = write_results(both_routes(tmp_path), tmp_path / "out")
-    found = rows(files["summary.csv"])
+    found, page = compare(both_routes(tmp_path))
     affine = found["cifar10", f"{MOVED.name}, affine", MOVED.text]
     chain = found["cifar10", f"{MOVED.name}, composed", MOVED.text]
     assert (affine["ours"], affine["difference"], affine["scale"]) == ("75.00", "24.59", "0.3")
@@ -65,18 +63,17 @@ def test_both_routes_and_the_better_one(tmp_path: Path) -> None:
     sheared = found["cifar10", SHEARED.name, SHEARED.text]
     assert (sheared["ours"], sheared["difference"]) == ("75.00", "-16.28")
     assert ("cifar10", f"{SHEARED.name}, composed", SHEARED.text) not in found
-    page = files["README.md"].read_text()
     assert "1 of 2 compositions" in page
     assert "- CIFAR-10, rotation+shear: −16.28 points" in page
     table = table_rows(page, "CIFAR-10: compositions")
     assert [row[1].split(" ")[0] for row in table] == ["affine", "affine", "composed"]
     assert table[0][5] == "BAL 54.20 %"
     assert table[2][3:5] == ["87.50 % (35/40)", "+37.09"]
-    assert not (tmp_path / "out/figures/cifar10-chain.svg").exists(), "it has no one radius"
+    assert "chain.svg" not in page, "it has no single radius"
 
 
 @pytest.mark.parametrize(
-    ("parts", "asked"),
+    ("parts", "valid"),
     [
         ((Translation(), Scaling(), Rotation()), True),
         ((Rotation(), Translation(), Scaling()), True),
@@ -85,8 +82,8 @@ def test_both_routes_and_the_better_one(tmp_path: Path) -> None:
         ((Rotation(), Scaling()), False),
     ],
 )
-def test_only_orders_of_the_same_maps_are_asked(
-    parts: tuple[Deformation, ...], asked: bool, tmp_path: Path
+def test_only_orders_of_the_same_maps_are_compared(
+    parts: tuple[Deformation, ...], valid: bool, tmp_path: Path
 ) -> None:
     laws: dict[str, Uniform | Gaussian] = {
         "translation": Gaussian(0.8),
@@ -95,26 +92,25 @@ def test_only_orders_of_the_same_maps_are_asked(
     }
     law = Independent(*(laws[part.name] for part in parts))
     chain = run(tmp_path / "chain", 35, Compose(*parts), law, "mnist")
-    files = write_results([chain], tmp_path / "out")
-    found, page = rows(files["summary.csv"]), files["README.md"].read_text()
-    assert bool(found) == asked
-    assert ("Not compared: chain: the paper has no composition of these" in page) != asked
-    if asked:
+    found, page = compare([chain])
+    assert bool(found) == valid
+    assert ("Not compared: chain: the paper has no composition of these" in page) != valid
+    if valid:
         assert found["mnist", MOVED.name, MOVED.text]["ours"] == "87.50"
 
 
-def test_a_composition_that_no_run_was_sampled_for_is_said_to_be_so(tmp_path: Path) -> None:
+def test_a_composition_that_no_run_was_sampled_for_is_marked(tmp_path: Path) -> None:
     made = run(tmp_path / "affine", 5, Affine(), Gaussian(0.3), "cifar10")
 
     def page(radii: list[ConfigValue], regions: list[ConfigValue]) -> str:
         stopping: Config = {"radii": radii, "regions": regions, "tolerance": None}
         stopped = replace(made, config=made.config | {"stopping": stopping})
-        return write_results([stopped], tmp_path / "out")["README.md"].read_text()
+        return compare([stopped])[1]
 
     listed = f"- CIFAR-10, {MOVED.name}: −37.91 points"
     assert f"{listed} (requested of no run)\n" in page(["0.1"], [SHEARED.text])
     assert f"{listed}\n" in page([], [MOVED.text.replace(" ", "")])
-    plain = write_results([made], tmp_path / "out")["README.md"].read_text()
+    plain = compare([made])[1]
     assert f"{listed}\n" in plain
 
 
@@ -146,12 +142,11 @@ def test_a_shear_comes_after_the_turn(turned_first: bool, tmp_path: Path) -> Non
     law = Independent(*(Uniform(1.0) for _ in parts))
     chain = run(tmp_path / "chain", 38, Compose(*parts), law, "cifar10")
     fuller = both_routes(tmp_path)[1]
-    files = write_results([chain, fuller], tmp_path / "out")
-    found = rows(files["summary.csv"])
+    found, page = compare([chain, fuller])
     key = ("cifar10", f"{SHEARED.name}, composed", SHEARED.text)
     said = "the paper has no composition of these families in this order"
     assert (key in found) == turned_first
-    assert (f"Not compared: chain: {said}." in files["README.md"].read_text()) != turned_first
+    assert (f"Not compared: chain: {said}." in page) != turned_first
     if turned_first:
         assert found[key]["ours"] == "95.00"
 
@@ -166,6 +161,5 @@ def test_guarantee_count_has_only_images_that_are_covered(tmp_path: Path) -> Non
 
 def test_a_composition_is_chosen_among_runs_of_as_many_images(tmp_path: Path) -> None:
     few = run(tmp_path / "few", 10, Affine(), Gaussian(0.3), "cifar10", total=10)
-    files = write_results([few, *both_routes(tmp_path)], tmp_path / "out")
-    row = rows(files["summary.csv"])["cifar10", f"{MOVED.name}, affine", MOVED.text]
+    row = compare([few, *both_routes(tmp_path)])[0]["cifar10", f"{MOVED.name}, affine", MOVED.text]
     assert (row["ours"], row["images"]) == ("75.00", "40")
