@@ -22,7 +22,7 @@ from deformrs.data.preparation import Preparation
 from deformrs.dataset import device_name
 from deformrs.execution import Compiled
 from deformrs.geometry import size_of
-from deformrs.models import NetworkSpec, Precision, PrecisionAsked, SmallCNN
+from deformrs.models import NetworkSpec, Precision, PrecisionChoice, SmallCNN
 from deformrs.models.precision import natural_precision
 from deformrs.specs import parse_deformation, parse_noise
 from deformrs.training import train
@@ -39,7 +39,7 @@ class Options:
     deformation: str = "rotation"
     noise: str = "uniform:54deg"
     device: str = "auto"
-    precision: PrecisionAsked = "auto"
+    precision: PrecisionChoice = "auto"
     compiled: Compiled = "no"
     batch_size: int | None = None
 

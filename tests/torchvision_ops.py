@@ -1,4 +1,4 @@
-"""Let torchvision be imported beside a torch that was built without its operators.
+"""Make torchvision importable with a torch that was built without its operators.
 
 On the CPU build of torch, torchvision's own library does not load, and importing it fails at the
 first operator it describes. With the two schemas declared it imports; classifiers need neither.
@@ -18,7 +18,7 @@ _libraries: list[torch.library.Library] = []  # a library's schemas go when it g
 
 
 def declare() -> None:
-    """Declare what is missing. Does nothing if torchvision is absent or imports as it is."""
+    """Declare the missing operators. Does nothing if torchvision is absent or can be imported."""
     try:
         importlib.import_module("torchvision")
     except ModuleNotFoundError:

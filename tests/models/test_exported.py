@@ -94,7 +94,7 @@ def test_another_precision_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_guarantee_exported_program_untouched_without_trust(tmp_path: Path) -> None:
+def test_guarantee_load_exported_opens_no_file_without_trust(tmp_path: Path) -> None:
     """torch.export.load unpickles what an archive holds, so the refusal must come first."""
     target, payload = tmp_path / "ran", io.BytesIO()
     torch.save(Payload(target), payload)

@@ -98,7 +98,7 @@ def test_a_convolutional_one(tmp_path: Path) -> None:
     assert loaded.class_names is None  # LABEL_0, LABEL_1 ... are no names
 
 
-def test_weights_in_half_precision_run_in_the_precision_asked(tmp_path: Path) -> None:
+def test_weights_in_half_precision_run_in_the_requested_precision(tmp_path: Path) -> None:
     save(tmp_path, vit().to(torch.bfloat16))
     loaded = load_model(f"hf:{tmp_path}")
     assert {part.dtype for part in loaded.module.parameters()} == {torch.float32}
@@ -154,7 +154,7 @@ def test_what_is_missing_or_broken_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "wanted"),
+    ("changes", "expected"),
     [
         ({}, ((16, 16), None, "bicubic")),
         ({"size": 20}, ((20, 20), None, "bicubic")),
@@ -183,8 +183,8 @@ def test_what_is_missing_or_broken_is_one_line(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_sizes_are_understood(changes: dict[str, Any], wanted: tuple[Any, ...]) -> None:
-    resize, crop, interpolation = wanted
+def test_sizes_are_understood(changes: dict[str, Any], expected: tuple[Any, ...]) -> None:
+    resize, crop, interpolation = expected
     preparation = Preparation(resize, crop, interpolation, 3)
     assert read_processor("a", PROCESSOR | changes, 3).preparation == preparation
 
@@ -201,9 +201,9 @@ def test_sizes_are_understood(changes: dict[str, Any], wanted: tuple[Any, ...]) 
 def test_normalisation_is_for_images_in_0_to_1(
     changes: dict[str, Any], mean: tuple[float, ...], std: tuple[float, ...]
 ) -> None:
-    wanted = read_processor("a", PROCESSOR | changes, 3)
-    assert wanted.mean == pytest.approx(mean)
-    assert wanted.std == pytest.approx(std)
+    preprocessing = read_processor("a", PROCESSOR | changes, 3)
+    assert preprocessing.mean == pytest.approx(mean)
+    assert preprocessing.std == pytest.approx(std)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from deformrs.data import HeldOut, ImageSet
 from deformrs.data.folders import ImageFolder
 from deformrs.data.image_set import HELD_OUT
 from deformrs.errors import InputError
-from deformrs.models.precision import PrecisionAsked
+from deformrs.models.precision import PrecisionChoice
 from deformrs.models.saved import MODEL, folder_of_weights
 from deformrs.models.sources import check_source
 from deformrs.models.types import require_trust
@@ -311,11 +311,11 @@ def _fields(kind: type, values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key in names}
 
 
-def stored_precision(config: Config) -> PrecisionAsked:
+def stored_precision(config: Config) -> PrecisionChoice:
     """Return the precision that a run was executed in; `auto` is resolved there."""
     model = config.get("model")
     precision = model.get("precision", "auto") if isinstance(model, dict) else "auto"
-    return cast("PrecisionAsked", precision)
+    return cast("PrecisionChoice", precision)
 
 
 def options_of(

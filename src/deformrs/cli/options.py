@@ -22,7 +22,13 @@ from deformrs.data.preparation import Interpolation, Preparation
 from deformrs.errors import InputError
 from deformrs.execution import Compiled, usable_device
 from deformrs.geometry import Padding
-from deformrs.models import InitialNetwork, LoadedModel, PrecisionAsked, initial_network, load_model
+from deformrs.models import (
+    InitialNetwork,
+    LoadedModel,
+    PrecisionChoice,
+    initial_network,
+    load_model,
+)
 from deformrs.statistics import check_method
 from deformrs.stopping import Query, RadiusQuery, RegionQuery, Stopping
 from deformrs.training.recipes import Recipe, read_recipe
@@ -49,7 +55,7 @@ class ModelOptions:
     channels: int | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
-    precision: PrecisionAsked = "auto"
+    precision: PrecisionChoice = "auto"
     compile: Compiled = "no"
     device: str = "auto"
     batch_size: int | None = None

@@ -27,7 +27,6 @@ from deformrs.models.registry import (
     parse_own,
 )
 from deformrs.models.saved import (
-    WEIGHTS,
     load_factory,
     load_saved,
     of_file,
@@ -89,7 +88,6 @@ def initial_network(
     weights: Path | None = None,
     pretrained: bool = False,
     seed: int = 0,
-    trust_code: bool = False,
 ) -> InitialNetwork:
     """Return the network that `source` names, for `num_classes` classes and `channels` channels.
 
@@ -100,8 +98,7 @@ def initial_network(
 
     Weights are drawn from `seed`, or read from a .safetensors or .pth file, or, with `pretrained`,
     the published ones (of timm, of torchvision, of torchvision's ResNet-50). If these are for
-    another number of classes the head is drawn anew; everything else must fit. A run folder whose
-    network a Python file builds needs `trust_code`, as in `load_model`.
+    another number of classes the head is drawn anew; everything else must fit.
 
     Guarantee: the weights depend on these arguments alone (and on the user's own file), and
     torch's global random state is left unchanged.
@@ -130,7 +127,7 @@ def initial_network(
     if of_file(source):
         return _factory_network(request)
     if source and Path(source).is_dir():
-        return _saved_network(request, trust_code)
+        return _saved_network(request)
     raise _unknown(source)
 
 
@@ -209,7 +206,7 @@ def _factory_network(request: _Request) -> InitialNetwork:
     return InitialNetwork(spec, source, request.arguments, loaded, True, resolved.about)
 
 
-def _saved_network(request: _Request, trust_code: bool) -> InitialNetwork:
+def _saved_network(request: _Request) -> InitialNetwork:
     """Load a network that training wrote, with its weights and its normalisation."""
     source = request.source
     for name, given in (("weights", request.weights), ("pretrained", request.pretrained)):
@@ -218,9 +215,12 @@ def _saved_network(request: _Request, trust_code: bool) -> InitialNetwork:
     description = read_description(Path(source))
     network, arguments = description.network, description.arguments
     if description.uses_code:
-        description.require_trust(trust_code)
-        weights = Path(source) / WEIGHTS
-        return _factory_network(dataclasses.replace(request, source=network, weights=weights))
+        raise InputError(
+            f"the network in {source}",
+            f"built by {network}, a Python file",
+            "must be named by its file, which training executes",
+            f"pass {description.explicit_options}",
+        )
     resolved = load_saved(Path(source))
     spec = resolved.spec
     if not of_library(network):  # those of this package know their arguments in full

@@ -13,7 +13,7 @@ from deformrs.errors import InputError, did_you_mean
 from deformrs.models.types import Classifier, NetworkSpec
 
 Precision = Literal["float32", "bfloat16", "float16"]
-PrecisionAsked = Literal["auto", "float32", "bfloat16", "float16"]
+PrecisionChoice = Literal["auto", "float32", "bfloat16", "float16"]
 
 _SIDES = (32, 28, 64, 96, 224, 16, 8)
 """Sizes of images to try, if the network does not state one: those of common datasets."""
@@ -25,7 +25,7 @@ all logits."""
 
 def check_precision(precision: str) -> None:
     """Raise unless this is the name of a precision, or `auto`."""
-    known = get_args(PrecisionAsked)
+    known = get_args(PrecisionChoice)
     if precision not in known:
         raise InputError(
             "precision",

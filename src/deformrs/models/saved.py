@@ -71,14 +71,10 @@ class Description:
         """Whether a Python file builds the network."""
         return isinstance(self.network, str) and of_file(self.network)
 
-    def require_trust(self, trust_code: bool) -> None:
-        """Raise unless the user trusts the Python file that builds the network."""
-        require_trust(
-            trust_code,
-            f"the network in {self.folder}",
-            f"built by {self.network}, a Python file that is executed",
-            f"or name the file yourself: --model {self.network} --weights {self.folder / WEIGHTS}",
-        )
+    @property
+    def explicit_options(self) -> str:
+        """The options that load the network by naming its Python file."""
+        return f"--model {self.network} --weights {self.folder / WEIGHTS}"
 
 
 def of_file(source: str) -> bool:
@@ -120,7 +116,12 @@ def load_saved(folder: Path, trust_code: bool = False) -> ResolvedSource:
     """
     description = read_description(folder)
     if description.uses_code:
-        description.require_trust(trust_code)
+        require_trust(
+            trust_code,
+            f"the network in {folder}",
+            f"built by {description.network}, a Python file that is executed",
+            f"or name the file yourself: {description.explicit_options}",
+        )
         return load_factory(description.network, folder / WEIGHTS)
     network = description.network
     version = library_of(network)[2] if of_library(network) else {}

@@ -20,7 +20,7 @@ from deformrs.models.hugging_face import load_hugging_face
 from deformrs.models.onnx import load_onnx
 from deformrs.models.precision import (
     Precision,
-    PrecisionAsked,
+    PrecisionChoice,
     automatic_precision,
     check_precision,
 )
@@ -48,7 +48,7 @@ def load_model(
     preparation: Preparation | None = None,
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
-    precision: PrecisionAsked = "float32",
+    precision: PrecisionChoice = "float32",
     device: torch.device | str = "cpu",
     trust_code: bool = False,
 ) -> LoadedModel:
