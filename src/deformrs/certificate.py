@@ -1,4 +1,4 @@
-"""What is known after sampling: class counts, a bound on probabilities, a certificate."""
+"""Class counts, probability bounds and certificates."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from deformrs.space import Space
 
 @dataclass(frozen=True)
 class Counts:
-    """How often each class was answered, in the stage that selects and in the one that estimates.
+    """How often each class was predicted in the selection and in the estimation stage.
 
     Counts add: `a + b` is what one run over both sets of samples would have counted. For a bound
-    on the sum to hold, the samples must be different ones (seeds, blocks), and how many there are
-    must be fixed beforehand; to look at partial sums, use the any-time bound and keep the
-    selection as it is.
+    on the sum to hold, the samples must differ (seeds, blocks), and their number must be fixed
+    beforehand; to look at partial sums, use the any-time bound and keep the selection as it is.
 
     >>> Counts((9, 1), (90, 10)) + Counts((0, 0), (5, 5))
     Counts(selection=(9, 1), estimation=(95, 15))
@@ -65,22 +64,22 @@ class Counts:
 
     @property
     def n0(self) -> int:
-        """Samples that chose the class."""
+        """The number of samples that selected the class."""
         return sum(self.selection)
 
     @property
     def n(self) -> int:
-        """Fresh samples that bound its probability."""
+        """The number of fresh samples that bound its probability."""
         return sum(self.estimation)
 
     @property
     def candidate(self) -> int:
-        """The class the selection stage saw most often, the first of equals."""
+        """The class predicted most often in the selection stage, the first of equals."""
         return self.selection.index(max(self.selection))
 
     @property
     def hits(self) -> int:
-        """How often the estimation stage answered the candidate."""
+        """How often the candidate was predicted in the estimation stage."""
         return self.estimation[self.candidate]
 
 
@@ -102,12 +101,12 @@ class Bound:
 
     @property
     def decides(self) -> bool:
-        """Is the candidate surely the most probable class?"""
+        """Whether the candidate is certified to be the most probable class."""
         return self.lower > self.upper
 
 
 class Law(Protocol):
-    """What a certificate asks of the noise it was sampled with."""
+    """The part of a noise law that a certificate needs."""
 
     def norm(self, block: int) -> int: ...
 
@@ -121,7 +120,7 @@ class Law(Protocol):
 
 
 class RegionLike(Protocol):
-    """A set of transformations that can say which shifts enclose it."""
+    """A set of transformations that knows which shifts enclose it."""
 
     def shifts(self, space: Space) -> Iterable[NDArray[np.float64]]: ...
 
@@ -134,7 +133,7 @@ class Certificate:
     classifier answers `prediction` at every shift that `covers` accepts, or `prediction` is None.
 
     Made by `NoiseLaw.certify`, which can be called again on `counts` for another alpha, with the
-    same `method`: if sampling stopped by what was seen, none but the any-time bounds hold.
+    same `method`: if sampling stopped early, only the any-time bounds hold.
     """
 
     prediction: int | None
@@ -164,14 +163,14 @@ class Certificate:
             families = ", ".join(block.family for block in self.space.blocks)
             raise UnsupportedError(
                 "radius",
-                f"asked of a certificate over {families}",
+                f"requested of a certificate over {families}",
                 "has one value for each of them, in different units",
                 "use radii, covers(shift) or covers_region(region)",
             )
         return self.radii[0]
 
     def covers(self, shift: Sequence[float] | NDArray[np.float64]) -> bool:
-        """Is this one shift certified?
+        """Return whether one shift is certified.
 
         Guarantee: True only if the shift lies inside the exact certified set of the noise law.
         """
@@ -181,7 +180,7 @@ class Certificate:
         )
 
     def covers_region(self, region: RegionLike) -> bool:
-        """Is every transformation of this region certified?
+        """Return whether every transformation of a region is certified.
 
         Guarantee: True only if the certified set contains the whole region.
         """
@@ -192,18 +191,18 @@ class Certificate:
                 "must be a Region",
                 "e.g. Region.parse('rotation<=10deg')",
             )
-        # Asked also where it abstains: a region that does not suit the space is an error.
+        # Evaluated also when abstaining: a region that does not suit the space is an error.
         covered = self.law.covers_region(region, self.bound, self.space)
         return covered and self.prediction is not None
 
     def summary(self) -> str:
-        """One line in the units people use; every figure is rounded to the safe side."""
+        """Return the certificate as one line; every figure is rounded to the safe side."""
         odds = f"n = {self.counts.n:,}, alpha = {self.alpha}, p >= {format_down(self.p_lower, 4)}"
         return f"{self.claim} ({odds})"
 
     @property
     def claim(self) -> str:
-        """What is certified, in words."""
+        """The certified claim, in words."""
         if self.prediction is None:
             return "abstains: no class is certain enough"
         return f"class {self.prediction} for {self.reach}"

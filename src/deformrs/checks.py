@@ -1,4 +1,4 @@
-"""Arguments that are checked in the same way everywhere. Python's and NumPy's numbers both do."""
+"""Argument checks. Python's and NumPy's numbers are both accepted."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from deformrs.errors import InputError
 
 
 def is_real(value: object) -> bool:
-    """A finite real number?"""
+    """Return whether a value is a finite real number."""
     number = isinstance(value, int | float | np.integer | np.floating)
     return number and not isinstance(value, bool) and math.isfinite(value)  # type: ignore[arg-type]
 
 
 def check_integer(name: str, value: object, least: int) -> None:
-    """An integer of at least `least`."""
+    """Raise unless a value is an integer of at least `least`."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least:  # type: ignore[operator]
         raise InputError(
@@ -25,14 +25,14 @@ def check_integer(name: str, value: object, least: int) -> None:
 
 
 def check_seed(name: str, value: object) -> None:
-    """An integer that every random generator takes."""
+    """Raise unless a value is an integer that every random generator takes."""
     check_integer(name, value, least=0)
     if value >= 2**63:  # type: ignore[operator]
         raise InputError(name, repr(value), "must be below 2**63", "e.g. 0")
 
 
 def check_size(size: object) -> None:
-    """Height and width of an image in pixels."""
+    """Raise unless a value is the height and width of an image in pixels."""
     if not (isinstance(size, tuple) and len(size) == 2):
         raise InputError(
             "the size", repr(size), "must be (height, width) in pixels", "e.g. (28, 28)"
@@ -42,13 +42,13 @@ def check_size(size: object) -> None:
 
 
 def check_alpha(alpha: float, below: float = 1.0) -> None:
-    """A probability of failure strictly between 0 and `below`."""
+    """Raise unless alpha lies strictly between 0 and `below`."""
     if not (is_real(alpha) and 0 < alpha < below):
         raise InputError("alpha", repr(alpha), f"must lie in (0, {below:g})", "e.g. 0.001")
 
 
 def check_hits(hits: int, trials: int) -> None:
-    """0 <= hits <= trials, with at least one trial."""
+    """Raise unless 0 <= hits <= trials, with at least one trial."""
     check_integer("the number of trials", trials, least=1)
     check_integer("hits", hits, least=0)
     if hits > trials:

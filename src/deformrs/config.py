@@ -1,4 +1,4 @@
-"""Objects that can be written into a run's configuration and read back."""
+"""Objects that a run's configuration can store: to plain values and back."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ConfigValue = str | int | float | bool | None | list["ConfigValue"] | Config
 class Configurable:
     """Mix-in for frozen dataclasses with a `name`, registered under their root class.
 
-    A root (`Deformation`, `NoiseLaw`) owns a `registry`; every subclass that sets `name` enters
-    it by being defined. `to_config` and `from_config` are inverse to each other.
+    A root (`Deformation`, `NoiseLaw`) owns a `registry`; every subclass that sets `name` is
+    registered when it is defined. `to_config` and `from_config` are inverse to each other.
     """
 
     name: ClassVar[str]
@@ -62,13 +62,13 @@ class Configurable:
             )
 
     def to_config(self) -> Config:
-        """The object as plain values: its name and its fields."""
+        """Return the object as plain values: its name and its fields."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
         return {"name": self.name} | {f.name: _plain(getattr(self, f.name)) for f in fields}
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """The object that `to_config` wrote down."""
+        """Return the object that `to_config` stored."""
         if not isinstance(config, dict):
             raise InputError(
                 "the configuration", repr(config), "must be a mapping", "e.g. {'name': 'rotation'}"
@@ -101,14 +101,14 @@ class Configurable:
 
     @classmethod
     def list_from_config(cls, configs: ConfigValue) -> list[Self]:
-        """The objects of a list in a configuration."""
+        """Return the objects of a list in a configuration."""
         if not isinstance(configs, list):
             raise InputError("the parts", repr(configs), "must be a list", "one entry a part")
         return [cls.from_config(config) for config in configs]  # type: ignore[arg-type]
 
     @classmethod
     def from_fields(cls, values: Config) -> Self:
-        """The object with these fields, as `to_config` wrote them."""
+        """Return the object with these fields, as `to_config` stored them."""
         return cls(**values)
 
 

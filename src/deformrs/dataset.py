@@ -75,8 +75,8 @@ def certify_dataset(
     device busy.
 
     With `out`, each result is on disk before it is yielded, and an interrupted run is resumed:
-    finished results are read from the folder. `about` is recorded with the run's configuration,
-    beside the model, the noise and the sampling.
+    finished results are read from the folder. `about` is added to the recorded configuration of
+    model, noise and sampling.
 
     Guarantee: each certificate is false with probability at most alpha, and depends on the model,
     the image, its index and the seed only: not on the other images or on interruptions.

@@ -1,4 +1,4 @@
-"""The project's exceptions: each says what was given, what is allowed and what to do."""
+"""Exceptions that state the name, the value, the rule and the remedy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class DeformRSError(Exception):
-    """Base of every error this package raises on purpose.
+    """Base class of the package's errors.
 
     >>> str(InputError("alpha", 1.2, "must lie in (0, 1)", "e.g. 0.001"))
     'alpha is 1.2; it must lie in (0, 1): e.g. 0.001'
@@ -34,11 +34,11 @@ class NoMemoryError(ModelError):
 
 
 class ScarcityWarning(UserWarning):
-    """It goes on, but not as fast as was asked for: the message says why."""
+    """The work continues, but slower than requested; the message says why."""
 
 
 class UnsupportedError(DeformRSError, TypeError):
-    """The objects are fine one by one, but this question cannot be asked of them together."""
+    """Each argument is valid, but the combination is not supported."""
 
 
 def nearest(name: object, known: Iterable[str]) -> str | None:

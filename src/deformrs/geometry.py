@@ -21,12 +21,12 @@ Padding = Literal["zeros", "border", "reflection"]
 
 
 def size_of(images: Tensor) -> Size:
-    """Height and width of images [..., h, w]."""
+    """Return the height and width of images [..., h, w]."""
     return images.shape[-2], images.shape[-1]
 
 
 def check_padding(padding: object) -> None:
-    """One of the names that `Padding` lists."""
+    """Raise unless `padding` is one of the names of `Padding`."""
     if padding not in get_args(Padding):
         raise InputError(
             "padding", repr(padding), "must be one of " + ", ".join(get_args(Padding)), "choose one"
@@ -34,7 +34,7 @@ def check_padding(padding: object) -> None:
 
 
 def check_images(name: str, images: object, rank: int) -> None:
-    """Images as a model is trained on and certified with: rank 3 for one, 4 for several."""
+    """Raise unless images are finite floats in [0, 1]: of rank 3 for one, 4 for several."""
     if not isinstance(images, Tensor):
         raise InputError(
             name,
@@ -65,7 +65,7 @@ def check_images(name: str, images: object, rank: int) -> None:
 
 
 def pixel_grid(size: Size, device: torch.device | str, dtype: torch.dtype) -> Tensor:
-    """The centre of every pixel as (x, y): [h, w, 2]."""
+    """Return the centre of every pixel as (x, y): [h, w, 2]."""
     height, width = size
     unit = unit_px(size)
     x = (torch.arange(width, device=device, dtype=dtype) + (0.5 - width / 2)) / unit
@@ -74,7 +74,7 @@ def pixel_grid(size: Size, device: torch.device | str, dtype: torch.dtype) -> Te
 
 
 def read(images: Tensor, points: Tensor, padding: Padding) -> Tensor:
-    """Read images at points between their pixels, bilinearly.
+    """Interpolate images bilinearly at points between their pixels.
 
     images: [n, c, h, w], points: [n, h', w', 2] -> [n, c, h', w'], in the images' precision.
 
@@ -88,7 +88,7 @@ def read(images: Tensor, points: Tensor, padding: Padding) -> Tensor:
         unit = unit_px((height, width))
         x, y = points.unbind(-1)
         points = torch.stack((x * (2 * unit / width), y * (2 * unit / height)), dim=-1)
-    # A compiler would take it apart, and find each place in an image anew for every channel.
+    # torch.compile would decompose it, and compute each position again for every channel.
     whole = torch.compiler.is_compiling() and points.is_cuda and not _differentiated(images, points)
     interpolated = _kept_whole if whole else _interpolated
     return interpolated(images.to(working), points, padding).to(images.dtype)

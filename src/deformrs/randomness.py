@@ -1,4 +1,4 @@
-"""Where random numbers come from: named streams, never global state."""
+"""Random numbers from named streams, never from global state."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ BLOCK = 256
 """Samples drawn from one generator. Changing it changes every result."""
 
 ROOM = 2**24
-"""Numbers that are kept at most of blocks that are not used up: 64 MiB."""
+"""The most numbers that are cached: 64 MiB."""
 
 
 class Stage(IntEnum):
-    """What samples are for. No two stages share noise."""
+    """The purpose of samples. No two stages share noise."""
 
     SELECT = 0
     ESTIMATE = 1
@@ -31,7 +31,7 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Samples `start` to `stop` - 1 that an image gets in a stage, and where they are counted."""
+    """Samples `start` to `stop` - 1 of an image in a stage, and the row that counts them."""
 
     index: int
     """The image's number in its data set: with seed, stage and sample it names the noise."""
@@ -39,20 +39,20 @@ class Span:
     start: int
     stop: int
     image: int = 0
-    """The image's place among those at hand."""
+    """The position of the image in the batch."""
     row: int = 0
-    """The row of counts that its answers go to."""
+    """The row of counts for its predictions."""
 
     def __len__(self) -> int:
         return self.stop - self.start
 
     def part(self, start: int, stop: int) -> Span:
-        """Some of the samples."""
+        """Return some of the samples as a span."""
         return Span(self.index, self.stage, start, stop, self.image, self.row)
 
 
 def in_batches(spans: Iterable[Span], size: int) -> Iterator[tuple[Span, ...]]:
-    """The samples of all spans in batches of that size, but for the last.
+    """Yield the samples of all spans in batches of equal size; only the last may be smaller.
 
     >>> twice = [Span(0, Stage.SELECT, 0, 7)] * 2
     >>> [[len(part) for part in batch] for batch in in_batches(twice, 5)]
@@ -75,10 +75,10 @@ def in_batches(spans: Iterable[Span], size: int) -> Iterator[tuple[Span, ...]]:
 
 
 def block_seed(seed: int, index: int, stage: Stage, block: int) -> int:
-    """The seed of one block of noise: 64 bits.
+    """Return the 64-bit seed of one block of noise.
 
     Guarantee: the blocks of one image, over all stages, have different seeds even in the low 32
-    bits, which is all that torch's CPU generator looks at. A hash of the four numbers would let
+    bits, which is all that torch's CPU generator uses. A hash of the four numbers would let
     two blocks of an image coincide once in 50,000 certificates of 100,000 samples.
     """
     return (_start(int(seed), int(index)) + block * len(Stage) + stage) % 2**64
@@ -90,11 +90,10 @@ def _start(seed: int, index: int) -> int:
 
 
 class Draws:
-    """Blocks of noise on a device, each from its own seed. For one thread.
+    """Blocks of noise on a device, each from its own seed. Not thread-safe.
 
-    Of a block that is not used up the draws are kept while there is `room` for so many numbers, and
-    those of the last one in any case: who looks every few samples, or takes small batches, would
-    otherwise draw it again each time.
+    Blocks that are not used up are cached, up to `room` numbers and at least one block: frequent
+    looks and small batches would otherwise draw the same block again and again.
     """
 
     def __init__(
@@ -106,10 +105,10 @@ class Draws:
         self._kept: dict[tuple[int, Stage, int], Tensor] = {}
 
     def of(self, spans: Iterable[Span]) -> Tensor:
-        """The draws of all samples of the spans, in their order: [n, d].
+        """Return the draws of all samples of the spans, in order: [n, d].
 
-        A draw follows from the seed and from the index, the stage and the number of its sample:
-        whatever the other spans, and whatever was drawn before.
+        A draw depends on the seed, the index, the stage and the number of its sample only: not on
+        other spans or on earlier draws.
         """
         rows = []
         for span in spans:
@@ -123,7 +122,7 @@ class Draws:
         return torch.cat(rows)
 
     def _block(self, index: int, stage: Stage, block: int, *, again: bool) -> Tensor:
-        """The draws of a block: [BLOCK, d]. `again` says that it may be asked for again."""
+        """Return the draws of a block: [BLOCK, d]. `again` says that it may be needed again."""
         name = (index, stage, block)
         drawn = self._kept.pop(name, None)
         if drawn is None:
@@ -132,5 +131,5 @@ class Draws:
         if again:
             self._kept[name] = drawn
             if len(self._kept) > self._most:
-                del self._kept[next(iter(self._kept))]  # the one that was asked for longest ago
+                del self._kept[next(iter(self._kept))]  # the least recently used
         return drawn

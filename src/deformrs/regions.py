@@ -30,20 +30,20 @@ class Factor(ABC):
 
     family: ClassVar[str]
     curved: ClassVar[bool] = False
-    """Is the range a curve, which takes many corners to enclose?"""
+    """Whether the range is a curve, which takes many corners to enclose."""
 
     @abstractmethod
     def parameters(self, size: Size, corners: int) -> Points:
-        """Parameters of the family itself that enclose the range: [k, dim]."""
+        """Return parameters of the family that enclose the range: [k, dim]."""
 
     @abstractmethod
     def matrices(self, size: Size, corners: int) -> Points:
-        """3x3 coordinate maps whose convex hull contains the range: [k, 3, 3]."""
+        """Return 3x3 coordinate maps whose convex hull contains the range: [k, 3, 3]."""
 
 
 @dataclass(frozen=True)
 class Rotate(Factor):
-    """Every angle from `low` to `high`, in radians."""
+    """Rotations by every angle from `low` to `high`, in radians."""
 
     family = "rotation"
     curved = True
@@ -54,7 +54,7 @@ class Rotate(Factor):
         _check_range("the angle", self.low, self.high)
 
     def parameters(self, size: Size, corners: int) -> Points:
-        # Coverage shrinks with the angle up to half a turn, so the furthest angle stands for all.
+        # Coverage shrinks with the angle up to half a turn, so the largest angle stands for all.
         return np.array([[min(_furthest(self.low, self.high), math.pi)]])
 
     def matrices(self, size: Size, corners: int) -> Points:
@@ -65,7 +65,7 @@ class Rotate(Factor):
 
 @dataclass(frozen=True)
 class Zoom(Factor):
-    """Every factor α from `low` to `high`; 1 leaves the image as it is."""
+    """Zooms by every factor α from `low` to `high`; 1 leaves the image unchanged."""
 
     family = "scaling"
     low: float
@@ -86,7 +86,7 @@ class Zoom(Factor):
 
 @dataclass(frozen=True)
 class ShearBy(Factor):
-    """Every horizontal shear from `low` to `high`, as a fraction."""
+    """Horizontal shears from `low` to `high`, as fractions."""
 
     family = "shear"
     low: float
@@ -105,7 +105,7 @@ class ShearBy(Factor):
 
 @dataclass(frozen=True)
 class Shift(Factor):
-    """Every shift of at most that Euclidean length: in units (`length`) or in pixels (`px`)."""
+    """Shifts of at most a Euclidean length, in units (`length`) or in pixels (`px`)."""
 
     family = "translation"
     curved = True
@@ -135,9 +135,9 @@ class Shift(Factor):
 
 
 def _around_arc(low: float, high: float, corners: int) -> Points:
-    """Corners of a polygon whose convex hull contains the arc of the unit circle: [k, 2].
+    """Return points whose convex hull contains an arc of the unit circle: [k, 2].
 
-    The two ends, and where the tangents at equally spaced points of the arc meet.
+    These are the two ends, and the intersections of tangents at equally spaced points.
     """
     step = (high - low) / corners
     middles = low + step * (np.arange(corners) + 0.5)
@@ -147,7 +147,7 @@ def _around_arc(low: float, high: float, corners: int) -> Points:
 
 
 def _matrices(a: Points, b: Points, c: Points, d: Points, shifts: Points) -> Points:
-    """[[a, b, e], [c, d, f], [0, 0, 1]] for arrays of entries."""
+    """Return [[a, b, e], [c, d, f], [0, 0, 1]] for arrays of entries."""
     zero, one = np.zeros_like(a), np.ones_like(a)
     rows = [[a, b, shifts[:, 0]], [c, d, shifts[:, 1]], [zero, zero, one]]
     return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
@@ -176,7 +176,7 @@ _ITEM = re.compile(r"\s*(\w+)\s*(<=|=)\s*([^,]+?)\s*")
 
 
 def parse_factors(text: str) -> tuple[Factor, ...]:
-    """The factors of a region, in the order written."""
+    """Return the factors of a region, in the order written."""
     if not isinstance(text, str):
         raise InputError("the region", repr(text), "must be text", "e.g. 'rotation<=10deg'")
     return tuple(_factor(item) for item in text.split(","))
@@ -225,7 +225,7 @@ def _build(family: str, sign: str, ends: list[str]) -> Factor:
     return Zoom(low, high) if family == "scaling" else ShearBy(low, high)
 
 
-# Numbers held at once, and worked through in all, when a region is enclosed by shifts.
+# How many numbers are held at once, and processed in all, to enclose a region by shifts.
 _CHUNK = 2**22
 _BUDGET = 2**25
 _MOST_SHIFTS = 2**17
@@ -255,7 +255,7 @@ class Enclosed(ABC):
         if len(space.blocks) != 1:
             raise UnsupportedError(
                 "the radius needed",
-                "asked over several blocks of parameters",
+                "requested over several blocks of parameters",
                 "is one number only for one block",
                 "use certificate.covers_region(region)",
             )
@@ -304,8 +304,8 @@ class Region(Enclosed):
             yield from self._own_parameters(space, families)
 
     def maps(self, space: Space) -> Iterator[tuple[Points, float]]:
-        """M - 1 for 3x3 maps M that enclose the region, chunks of [k, 3, 3], and the error that
-        rounding may have left in any entry."""
+        """Yield M - 1 for 3x3 maps M that enclose the region, in chunks of [k, 3, 3], each with the
+        rounding error of its entries."""
         corners = self._corners(space)
         sets = [factor.matrices(space.size, corners) for factor in self.factors]
         error = _MATRIX_ERROR * math.prod(
@@ -318,14 +318,14 @@ class Region(Enclosed):
             yield product - np.eye(3), error
 
     def _own_parameters(self, space: Space, families: tuple[str, ...]) -> Iterator[Points]:
-        """The region in the parameters of a family, or of a composition in the same order."""
+        """Yield the region in the parameters of a family, or of a composition in the same order."""
         places: list[int] = []
         for factor in self.factors:
             start = places[-1] + 1 if places else 0
             if factor.family not in families[start:]:
                 raise UnsupportedError(
                     "a region of " + ", then ".join(f.family for f in self.factors),
-                    "asked of a certificate over " + ", then ".join(families),
+                    "requested of a certificate over " + ", then ".join(families),
                     "must use its families, in its order",
                     "certify an Affine deformation or a Compose in the region's order",
                 )
@@ -339,7 +339,7 @@ class Region(Enclosed):
             yield rows
 
     def _corners(self, space: Space) -> int:
-        """How finely curves can be enclosed so that the work stays bounded."""
+        """Return the number of corners per curve that keeps the work bounded."""
         curves = sum(factor.curved for factor in self.factors)
         straight = 2 ** (len(self.factors) - curves)
         if straight * 6**curves > _MOST_SHIFTS:
@@ -355,9 +355,9 @@ class Region(Enclosed):
 
 @dataclass(frozen=True)
 class Patch(Enclosed):
-    """A part of the image transformed about its own centre, the rest left alone.
+    """A part of the image that is transformed about its own centre, the rest left unchanged.
 
-    `rows` and `cols` are half-open pixel ranges. Only a vector-field certificate speaks of it.
+    `rows` and `cols` are half-open pixel ranges. Only a vector-field certificate can cover it.
     """
 
     region: Region
@@ -382,7 +382,7 @@ class Patch(Enclosed):
         if families != ("vector_field",):
             raise UnsupportedError(
                 "a deformed patch",
-                "asked of a certificate over " + ", then ".join(families),
+                "requested of a certificate over " + ", then ".join(families),
                 "can be certified by a vector field only",
                 "certify VectorField()",
             )
@@ -400,7 +400,7 @@ class Patch(Enclosed):
                 yield fields.reshape(len(few), -1)
 
     def _points(self, size: Size) -> Points:
-        """(x, y, 1) of the pixels inside, about the centre of the patch: [p, 3]."""
+        """Return (x, y, 1) of the patch's pixels, about its centre: [p, 3]."""
         ranges = (("rows", self.rows, size[0]), ("cols", self.cols, size[1]))
         for name, (low, high), length in ranges:
             if not 0 <= low < high <= length:
@@ -418,5 +418,5 @@ class Patch(Enclosed):
 
 
 def _outwards(shifts: Points, error: float) -> Points:
-    """Entries moved away from zero by as much as they can be wrong, which covers no less."""
+    """Move entries away from zero by their error, which only enlarges the enclosure."""
     return shifts + np.copysign(error, shifts)

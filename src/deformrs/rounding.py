@@ -1,7 +1,7 @@
-"""Numbers that err on the safe side.
+"""Rounding in a stated direction.
 
-A certificate may promise less than it could, never more. Everything reported therefore goes
-through one of these functions, whose names say in which direction they move a number.
+A certificate may promise less than it could, never more. Every reported number therefore goes
+through one of these functions, whose names state the direction.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Far above the error of any formula it is used on (a few dozen units in the last place),
-# far below any figure a person reads.
+# far below any figure that is printed.
 SLACK = 2.0**-40
 
 # For single library calls and short sums, which are good to a few units in the last place.
@@ -38,7 +38,7 @@ def round_up(value: float, relative: float = SLACK) -> float:
 def array_down(
     values: NDArray[np.float64] | float, relative: float = FEW_ULPS
 ) -> NDArray[np.float64]:
-    """`round_down` for arrays, sized for the error of one library call."""
+    """Round an array down, by more than the error of one library call."""
     values = np.asarray(values, dtype=np.float64)
     margin = np.where(np.isfinite(values), np.abs(values), 0.0) * relative
     return np.nextafter(values - margin, -np.inf)
@@ -47,22 +47,22 @@ def array_down(
 def array_up(
     values: NDArray[np.float64] | float, relative: float = FEW_ULPS
 ) -> NDArray[np.float64]:
-    """`round_up` for arrays, sized for the error of one library call."""
+    """Round an array up, by more than the error of one library call."""
     return -array_down(-np.asarray(values, dtype=np.float64), relative)
 
 
 def complement_up(p: float) -> float:
-    """1 - p, rounded up (from one half on the subtraction is exact)."""
+    """Return 1 - p, rounded up (from one half on the subtraction is exact)."""
     return 1 - p if p >= 0.5 else min(1.0, math.nextafter(1 - p, math.inf))
 
 
 def complement_down(p: float) -> float:
-    """1 - p, rounded down."""
+    """Return 1 - p, rounded down."""
     return max(0.0, math.nextafter(1 - p, -math.inf))
 
 
 def format_down(value: float | Fraction, decimals: int) -> str:
-    """`value` with that many decimals, exactly rounded towards minus infinity.
+    """Format a value with that many decimals, rounded down in exact arithmetic.
 
     >>> format_down(0.9999, 3)
     '0.999'
@@ -76,7 +76,7 @@ def _with_point(shifted: int, decimals: int) -> str:
 
 
 def percent_up(part: int, whole: int, decimals: int = 1) -> str:
-    """`part / whole` in per cent, rounded up in exact arithmetic: for what is no merit.
+    """Format `part / whole` in percent, rounded up in exact arithmetic.
 
     >>> percent_up(1, 3)
     '33.4'
@@ -85,7 +85,7 @@ def percent_up(part: int, whole: int, decimals: int = 1) -> str:
 
 
 def percent_down(part: int, whole: int, decimals: int = 1) -> str:
-    """`part / whole` in per cent, rounded down in exact arithmetic.
+    """Format `part / whole` in percent, rounded down in exact arithmetic.
 
     >>> percent_down(2, 3)
     '66.6'

@@ -1,4 +1,4 @@
-"""The parameters of a deformation as the noise and the certificate see them."""
+"""The parameter space of a deformation: blocks of parameters, their units and periods."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Block:
             )
 
     def reach(self, radius: float) -> float:
-        """The radius, or half a period where that is less: half a turn each way is every angle."""
+        """Return the radius, at most half a period: half a turn each way is every angle."""
         if self.period is None or self.dim > 1:
             return radius
         return min(radius, self.period / 2)
@@ -57,8 +57,8 @@ class Space:
 
     @property
     def slices(self) -> tuple[slice, ...]:
-        """Where each block lies in a parameter vector."""
-        # Neither kept nor made by NumPy: a compiler would stop at the lock, and at the array.
+        """The slice of each block in a parameter vector."""
+        # Not cached and without NumPy: torch.compile would break at the lock and at the array.
         ends = accumulate(block.dim for block in self.blocks)
         return tuple(
             slice(end - block.dim, end) for block, end in zip(self.blocks, ends, strict=True)
@@ -66,13 +66,13 @@ class Space:
 
     @cached_property
     def periods(self) -> NDArray[np.float64]:
-        """periods: [d], infinite where a parameter does not repeat."""
+        """The period of each parameter, infinite where it has none: [d]."""
         return np.concatenate(
             [np.full(block.dim, block.period or np.inf) for block in self.blocks]
         ).astype(np.float64)
 
     def alone(self, index: int) -> Space:
-        """The space of one block, the others at rest."""
+        """Return the space of one block alone."""
         return Space((self.blocks[index],), self.size)
 
     def as_shift(self, shift: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
@@ -96,14 +96,14 @@ class Space:
         return array[None]
 
     def reduced(self, shifts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The same shifts with periodic entries brought to [-period/2, period/2]: [k, d]."""
+        """Return shifts with periodic entries wrapped to [-period/2, period/2]: [k, d]."""
         periods = np.where(np.isfinite(self.periods), self.periods, 1.0)
         turns = np.where(np.isfinite(self.periods), np.round(shifts / periods), 0.0)
         reduced: NDArray[np.float64] = shifts - turns * periods
         return reduced
 
     def lengths(self, shifts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Guarantee: no entry is below the true |shift|, periodic ones by their shortest way round.
+        """Guarantee: no entry is below the true |shift|, periodic ones by the shorter way around.
 
         shifts: [k, d] -> [k, d]
         """

@@ -1,4 +1,4 @@
-"""Deformations and noise laws as people type them: `rotation`, `dct:3`, `uniform:30deg`.
+"""Deformations and noise laws from text: `rotation`, `dct:3`, `uniform:30deg`.
 
 rotation+scaling+translation      one after another, in that order
 dct:3   dct:k=3,basis=cosine      with their fields
@@ -26,7 +26,7 @@ from deformrs.units import parse_quantity
 
 
 def load_object(path: Path, name: str) -> object:
-    """What that file calls `name`. The file is the user's own code and runs as such."""
+    """Return the object of that name from a Python file, which is executed."""
     if not path.is_file():
         raise InputError(f"the Python file {path}", "missing", "must be a file", "check the path")
     # A name of its own, so that no installed package is hidden by the user's file.
@@ -51,7 +51,7 @@ def load_object(path: Path, name: str) -> object:
 
 @contextmanager
 def users_code(path: Path, what: str) -> Iterator[None]:
-    """Let code from that file import its neighbours, and turn what it raises into one line."""
+    """Let code from a file import its neighbours, and turn what it raises into one line."""
     entry = str(path.parent.resolve())
     sys.path.insert(0, entry)
     try:
@@ -71,7 +71,7 @@ _LAWS: dict[str, type[Uniform] | type[Gaussian]] = {"uniform": Uniform, "gaussia
 
 
 def parse_deformation(text: str) -> Deformation:
-    """The deformation of that name.
+    """Return the deformation that a text names.
 
     >>> parse_deformation("rotation+dct:3")
     Compose(Rotation(), DCT(k=3, basis='dct'))
@@ -81,7 +81,7 @@ def parse_deformation(text: str) -> Deformation:
 
 
 def parse_noise(text: str, space: Space) -> NoiseLaw:
-    """The law of that name on that space. Pixels are counted on images of the space's size.
+    """Return the noise law that a text names. Pixels are those of images of the space's size.
 
     >>> from deformrs import Rotation
     >>> parse_noise("uniform:180deg", Rotation().space((28, 28)))
@@ -103,7 +103,7 @@ def parse_noise(text: str, space: Space) -> NoiseLaw:
 
 
 def python_files(text: str) -> list[Path]:
-    """The files of one's own families that a deformation's text names.
+    """Return the Python files that a deformation's text names.
 
     >>> [file.name for file in python_files("rotation+lens.py:Lens")]
     ['lens.py']
@@ -135,7 +135,7 @@ def _family(text: str) -> Deformation:
 
 
 def _fields(family: type, text: str) -> Config:
-    """`3,basis=cosine` as the fields of a family: by position first, then by name."""
+    """Return the fields of a family from `3,basis=cosine`: by position first, then by name."""
     names = [field.name for field in dataclasses.fields(family)]
     values: Config = {}
     for place, item in enumerate(part.strip() for part in text.split(",") if part.strip()):

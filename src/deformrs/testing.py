@@ -1,4 +1,4 @@
-"""Checks that every deformation must pass, the package's own and yours.
+"""Checks that every deformation must pass, built-in or your own.
 
 >>> from deformrs import Rotation
 >>> from deformrs.testing import check_deformation
@@ -29,7 +29,7 @@ _SCIPY_MODES = {"zeros": "grid-constant", "border": "nearest", "reflection": "re
 
 
 def check_deformation(deformation: Deformation, seed: int = 0) -> None:
-    """Raise AssertionError, saying what is wrong, unless the family keeps all its promises."""
+    """Raise an AssertionError that names the property a deformation lacks, if any."""
     generator = torch.Generator().manual_seed(seed)
     deformation.check_registered()
     _check_configuration(deformation)
@@ -45,7 +45,7 @@ def check_deformation(deformation: Deformation, seed: int = 0) -> None:
 
 def _expect(condition: object, deformation: Deformation, promise: str) -> None:
     if not condition:
-        raise AssertionError(f"{deformation!r} breaks a promise: {promise}")
+        raise AssertionError(f"{deformation!r} breaks a rule: {promise}")
 
 
 def _check_configuration(deformation: Deformation) -> None:
@@ -117,7 +117,7 @@ def _check_field(deformation: Deformation, params: Tensor, size: Size) -> None:
             deformation.displacement(params, points.flip(1, 2), size), field.flip(1, 2), atol=1e-5
         ),
         deformation,
-        "displacement follows the points it is asked at",
+        "displacement is evaluated at the given points",
     )
 
 
@@ -151,7 +151,7 @@ def _check_precisions(deformation: Deformation, image: Tensor, params: Tensor) -
 def interpolated(
     image: NDArray[np.float32], displacement: NDArray[np.float64], padding: str
 ) -> NDArray[np.float64]:
-    """The warp done by SciPy, from the definition of the coordinates.
+    """Return the warp computed by SciPy, from the definition of the coordinates.
 
     image: [c, h, w], displacement: [h, w, 2] in units -> [c, h, w]
     """

@@ -139,6 +139,6 @@ def test_the_report_says_until_when_and_refuses_other_bounds() -> None:
     assert "Sampling stopped early (run)" in page
     run_inside("report", "run", "--alpha", "0.01", "--out", "page")
     _, error = inside("report", "run", "--method", "clopper_pearson", "--out", "page", code=1)
-    assert "or 'anytime' for a run whose sampling stopped by what was seen" in error
+    assert "or 'anytime' for a run whose sampling stopped early" in error
     with pytest.raises(InputError, match="must be 'anytime:900' or 'anytime' for a run"):
         load_run(Path("run"), method="anytime:50")

@@ -1,4 +1,4 @@
-"""Families of deformations, one a file."""
+"""Families of deformations, one per file."""
 
 from deformrs.deformations.affine import Affine
 from deformrs.deformations.compose import Compose

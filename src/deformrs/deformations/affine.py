@@ -1,4 +1,4 @@
-"""All affine maps."""
+"""Affine maps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Affine(Deformation):
 
     def displacement(self, params: Tensor, points: Tensor, size: Size) -> Tensor:
         x, y = points.unbind(-1)
-        if len(points) == 1:  # the same for all: pairs are not put together for every sample
+        if len(points) == 1:  # shared: no need to stack pairs for every sample
             one, none = torch.ones_like(x), torch.zeros_like(x)
             pairs = ((x, none), (y, none), (none, x), (none, y), (one, none), (none, one))
             return combined(params, torch.cat([torch.stack(pair, dim=-1) for pair in pairs]))

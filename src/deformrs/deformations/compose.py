@@ -1,4 +1,4 @@
-"""One deformation after another, as a single warp."""
+"""Compositions of deformations, as a single warp."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from deformrs.units import Size
 class Compose(Deformation):
     """T = T₁∘T₂∘…, the parameters concatenated: `Compose(Rotation(), Scaling())`.
 
-    The image sees them from left to right: first rotated, then zoomed. Interpolation happens
+    The image undergoes them from left to right: first rotated, then zoomed. It is interpolated
     once, from the original pixels.
     """
 
@@ -75,7 +75,7 @@ class Compose(Deformation):
         return list(torch.split(params, [part.dim(size) for part in self.parts], dim=1))
 
     def _follow(self, params: list[Tensor], points: Tensor, size: Size) -> Tensor:
-        """T₁∘…∘T_m of the points, for the first m parts."""
+        """Apply T₁∘…∘T_m to the points, for the first m parts."""
         for part, block in reversed(list(zip(self.parts, params, strict=False))):
             points = points + part.displacement(block, points, size)
         return points

@@ -1,4 +1,4 @@
-"""Smooth ripples: the low frequencies of a cosine transform."""
+"""Smooth deformations: the low frequencies of a cosine transform."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class DCT(Deformation):
         return torch.einsum("nvij,nihw,njhw->nhwv", coefficients, along_y, along_x)
 
     def _waves(self, from_edge: Tensor, length: int) -> Tensor:
-        """C_0 … C_{k-1} at distances from_edge: [m, h, w] in pixels -> [m, k, h, w]."""
+        """Return C_0 … C_{k-1} at distances from the edge: [m, h, w] in pixels -> [m, k, h, w]."""
         if self.basis == "dct":
             phase = from_edge / length
         else:

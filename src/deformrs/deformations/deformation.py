@@ -1,4 +1,4 @@
-"""What a deformation is: a displacement of coordinates, moved by a vector of parameters."""
+"""The base class of deformations: displacements of coordinates with a vector of parameters."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ class Deformation(Configurable, ABC):
 
     @abstractmethod
     def dim(self, size: Size) -> int:
-        """The number of parameters on images of that size."""
+        """Return the number of parameters on images of this size."""
 
     @abstractmethod
     def displacement(self, params: Tensor, points: Tensor, size: Size) -> Tensor:
-        """v at any points of the plane.
+        """Return v at any points of the plane.
 
         params: [n, d], points: [n or 1, h, w, 2] as (x, y) -> [n, h, w, 2]
         """
 
     @classmethod
     def examples(cls) -> tuple[Deformation, ...]:
-        """Instances on which the generic tests are run."""
+        """Return instances for the generic tests."""
         return (cls(),)
 
     def blocks(self, size: Size) -> tuple[Block, ...]:
-        """The parameters by family: one block, but for compositions."""
+        """Return the blocks of parameters: one, except for compositions."""
         return (Block(self.name, self.dim(size), self.unit, self.period),)
 
     def space(self, size: Size) -> Space:
-        """The parameter space on images of that size."""
+        """Return the parameter space on images of this size."""
         check_size(size)
         return Space(self.blocks(size), size)
 
     def field(self, params: Tensor, size: Size) -> Tensor:
-        """v at every pixel. params: [n, d] -> [n, h, w, 2]"""
+        """Return v at every pixel. params: [n, d] -> [n, h, w, 2]"""
         check_size(size)
         if not (isinstance(params, Tensor) and params.is_floating_point()):
             raise InputError(
@@ -67,11 +67,11 @@ class Deformation(Configurable, ABC):
                 "params",
                 f"of shape {tuple(params.shape)}",
                 f"must have shape (n, {self.dim(size)}) for {self!r} on {size[0]}x{size[1]} pixels",
-                "one row of parameters for each image wanted",
+                "one row of parameters for each output image",
             )
         # Coordinates need float32, whatever the precision of the images.
         params = params.to(torch.promote_types(params.dtype, torch.float32))
-        # Families of other authors are not trusted to return what they should.
+        # Third-party families may return a wrong shape.
         field = self._on_pixels(params, size)
         if field.shape != (len(params), *size, 2):
             raise InputError(
@@ -83,7 +83,7 @@ class Deformation(Configurable, ABC):
         return field
 
     def apply(self, image: Tensor, params: Tensor, padding: Padding = "zeros") -> Tensor:
-        """The deformed images.
+        """Return the deformed images.
 
         image: [c, h, w] under every row of params, or [n, c, h, w] with a row each;
         params: [n, d] -> [n, c, h, w]
@@ -105,7 +105,7 @@ class Deformation(Configurable, ABC):
             raise InputError(
                 "params",
                 f"{len(params)} rows",
-                f"must be {len(image)}, one an image",
+                f"must be {len(image)}, one per image",
                 "match them",
             )
         return warp(image, field, padding)
@@ -116,9 +116,9 @@ class Deformation(Configurable, ABC):
 
 
 def combined(params: Tensor, fields: Tensor) -> Tensor:
-    """The sum of fields, each times its parameter: [n, d] and [d, h, w, 2] -> [n, h, w, 2].
+    """Return the sum of fields times parameters: [n, d] and [d, h, w, 2] -> [n, h, w, 2].
 
-    Not as a product of matrices, whose rounding depends on how many rows there are.
+    Not as a matrix product, whose rounding depends on the number of rows.
     """
     total = params[:, :1, None, None] * fields[0]
     for index in range(1, len(fields)):
@@ -127,5 +127,5 @@ def combined(params: Tensor, fields: Tensor) -> Tensor:
 
 
 def column(params: Tensor, index: int) -> Tensor:
-    """One parameter of every sample, ready to meet coordinates: [n, d] -> [n, 1, 1]."""
+    """Return one parameter of every sample, for broadcasting: [n, d] -> [n, 1, 1]."""
     return params[:, index, None, None]

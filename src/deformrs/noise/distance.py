@@ -1,4 +1,4 @@
-"""How far a shift moves the noise, and whether a bound on probabilities can bear it."""
+"""How far a shift moves the noise, and whether a probability bound still certifies it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from deformrs.rounding import array_down, array_up, complement_down, round_down
 @final
 @dataclass(frozen=True)
 class Distance:
-    """How far shifts move the noise, never less than the truth. lost, length: [k].
+    """How far shifts move the noise, rounded up. lost, length: [k].
 
     `lost` is the probability mass that a shift moves off the support of the uniform parameters;
     `length` is the Mahalanobis length of the shift of the Gaussian ones.
@@ -29,7 +29,7 @@ class Distance:
 
     @classmethod
     def of_parts(cls, lost: NDArray[np.float64], length: NDArray[np.float64]) -> Distance:
-        """Of independent parts together, rounded up. lost: [k, l], length: [k, m].
+        """Combine independent parts, rounded up. lost: [k, l], length: [k, m].
 
         1 - Π(1 - u_i) and √Σr_i². No part, or parts that are all zero, give exactly zero, so that
         a law that loses nothing is recognised.
@@ -44,14 +44,14 @@ class Distance:
 
     @classmethod
     def joined(cls, parts: Sequence[Distance]) -> Distance:
-        """All of these, one after another."""
+        """Concatenate several."""
         return cls(
             np.concatenate([part.lost for part in parts]),
             np.concatenate([part.length for part in parts]),
         )
 
     def outermost(self) -> Distance:
-        """Without those that another exceeds, or equals, in both.
+        """Drop those that another one equals or exceeds in both.
 
         Guarantee: what certifies all of these certifies every one: less lost mass and a shorter
         way never need a larger probability.
@@ -83,7 +83,7 @@ class Distance:
         )
 
     def _kept(self, p: float) -> NDArray[np.float64]:
-        """L(p), rounded down at every step: each function is monotone in the one before."""
+        """Return L(p), rounded down at every step: each function is monotone in the one before."""
         with np.errstate(divide="ignore", invalid="ignore"):
             share = array_down((p - self.lost) / (1 - self.lost))
             quantile = array_down(ndtri(np.clip(share, 0, 1)))
@@ -92,7 +92,7 @@ class Distance:
 
 
 def _sum(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sums of rows, good to a few dozen units in the last place however long the rows are.
+    """Return the sums of rows, accurate to a few dozen units in the last place for any length.
 
     NumPy adds pairwise along contiguous memory only; otherwise the error grows with the length.
     """
@@ -101,7 +101,7 @@ def _sum(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def gaussian_margin(bound: Bound) -> float:
-    """½(Φ⁻¹(p_A) - Φ⁻¹(p_B)), rounded down; infinite where the answer is certain."""
+    """Return ½(Φ⁻¹(p_A) - Φ⁻¹(p_B)), rounded down; infinite where the class is certain."""
     if bound.lower == 1 or bound.upper == 0:
         return math.inf
     return round_down(

@@ -1,4 +1,4 @@
-"""A law of its own for each block of a composed deformation."""
+"""Independent noise laws, one for each block of a composed deformation."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, init=False)
 class Independent(NoiseLaw):
-    """One law a block: `Independent(Uniform(0.5), Gaussian(0.1))`.
+    """One law per block: `Independent(Uniform(0.5), Gaussian(0.1))`.
 
     Guarantee: with u the mass the shift moves off the uniform blocks and r its Mahalanobis length
     in the Gaussian ones, the prediction holds while
     (1-u) Φ(Φ⁻¹((p_A - u)/(1 - u)) - r) > ½, for p_B = 1 - p_A. No larger set is certified by this
     noise (docs/theory.md, section 2.4).
 
-    It has one radius a block, the other blocks at rest.
+    It has one radius per block, the other blocks unchanged.
     """
 
     name = "independent"

@@ -1,4 +1,4 @@
-"""What a noise law is: it draws parameters, and knows which shifts its draws certify."""
+"""The base class of noise laws: they draw parameters and know which shifts that certifies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIXED = {
     "covers": ("regions and radii are answered by distance", "that one"),
     "covers_region": ("single shifts are answered by distance", "that one"),
 }
-"""What no law has of its own, or two answers to one question could differ."""
+"""Methods that no law may override, or two methods could answer one query differently."""
 
 
 class NoiseLaw(Configurable, ABC):
@@ -35,27 +35,27 @@ class NoiseLaw(Configurable, ABC):
 
     @abstractmethod
     def norm(self, block: int) -> int:
-        """The norm in which that block's radius is measured: 1 or 2."""
+        """Return the norm in which a block's radius is measured: 1 or 2."""
 
     @abstractmethod
     def describe(self, space: Space) -> str:
-        """The law in words and in the units people use."""
+        """Return the law in words, in degrees, pixels and percent."""
 
     @abstractmethod
     def check(self, space: Space) -> None:
-        """Raise if this law cannot be put on that space."""
+        """Raise if this law does not suit a parameter space."""
 
     @abstractmethod
     def raw(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
-        """n draws as they come from the generator, on its device: [n, d], float32."""
+        """Return n raw draws from a generator, on its device: [n, d], float32."""
 
     @abstractmethod
     def params(self, raw: torch.Tensor, space: Space) -> torch.Tensor:
-        """Raw draws as params: [n, d], float32. A fixed function of each row."""
+        """Turn raw draws into params: [n, d], float32. A fixed function of each row."""
 
     @abstractmethod
     def distance(self, shifts: NDArray[np.float64], space: Space) -> Distance:
-        """How far each of shifts: [k, d] moves the noise, rounded up."""
+        """Return how far each of shifts: [k, d] moves the noise, rounded up."""
 
     @abstractmethod
     def radii(self, bound: Bound, space: Space) -> tuple[float, ...]:
@@ -77,7 +77,7 @@ class NoiseLaw(Configurable, ABC):
 
     @classmethod
     def examples(cls) -> tuple[NoiseLaw, ...]:
-        """Instances on which the generic tests are run."""
+        """Return instances for the generic tests."""
         return ()
 
     def sample(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
@@ -85,19 +85,19 @@ class NoiseLaw(Configurable, ABC):
         return self.params(self.raw(n, space, generator), space)
 
     def covers(self, shifts: NDArray[np.float64], bound: Bound, space: Space) -> NDArray[np.bool_]:
-        """Which of shifts: [k, d] the bound certifies."""
+        """Return which of shifts: [k, d] a bound certifies."""
         self.check(space)
         return self.distance(shifts, space).within(bound)
 
     def covers_region(self, region: RegionLike, bound: Bound, space: Space) -> bool:
-        """Does the bound certify every transformation of the region?"""
+        """Return whether a bound certifies every transformation of a region."""
         self.check(space)
         return bool(distance_of(self, region, space).within(bound).all())
 
     def certify(
         self, counts: Counts, space: Space, alpha: float, method: str = "clopper_pearson"
     ) -> Certificate:
-        """Turn counts of answers under this noise into a certificate.
+        """Turn class counts under this noise into a certificate.
 
         Guarantee: if `counts` were sampled from this law, two stages independently, the
         certificate is false with probability at most alpha.
@@ -112,10 +112,10 @@ class NoiseLaw(Configurable, ABC):
 
 
 def distance_of(law: NoiseLaw, region: RegionLike, space: Space) -> Distance:
-    """How far the outermost parts of the region move the noise.
+    """Return how far the outermost parts of a region move the noise.
 
-    Enclosing a region is dear, and the same is asked of every image: it is done once for a
-    region that cannot change.
+    Enclosing a region is expensive and identical for every image, so it is cached for regions that
+    cannot change.
     """
     params = getattr(type(region), "__dataclass_params__", None)
     kept = params is not None and params.frozen and params.eq

@@ -1,4 +1,4 @@
-"""What uniform and Gaussian noise share: a scale, one for all parameters or one for each."""
+"""The base of uniform and Gaussian noise: one scale for all parameters, or one for each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Scale = float | tuple[float, ...]
 
 SMALLEST = 1e-5
-"""The least scale: pixel coordinates of order one are good to 1e-7."""
+"""The smallest scale: pixel coordinates of order one have an error of 1e-7."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class ScaledLaw(NoiseLaw):
 
     @abstractmethod
     def standard(self, raw: torch.Tensor) -> torch.Tensor:
-        """Raw draws at scale 1: [n, d]."""
+        """Turn raw draws into draws at scale 1: [n, d]."""
 
     @abstractmethod
     def radius(self, bound: Bound, space: Space) -> float:
-        """The radius on a space of one block."""
+        """Return the radius on a space of one block."""
 
     def scales(self, space: Space) -> NDArray[np.float64]:
-        """The scale of every parameter: [d]."""
+        """Return the scale of every parameter: [d]."""
         if isinstance(self.scale, float):
             return np.full(space.dim, self.scale)
         if len(self.scale) != space.dim:
@@ -66,7 +66,7 @@ class ScaledLaw(NoiseLaw):
         return np.asarray(self.scale)
 
     def alone(self, part: slice) -> Self:
-        """The law of some of the parameters."""
+        """Return the law of some of the parameters."""
         return self if isinstance(self.scale, float) else type(self)(self.scale[part])
 
     def check(self, space: Space) -> None:
@@ -101,7 +101,7 @@ class ScaledLaw(NoiseLaw):
 
 @lru_cache(maxsize=64)
 def _row(scales: tuple[float, ...], device: torch.device) -> torch.Tensor:
-    """The scales where they are needed. Copied once: a device would wait for every copy."""
+    """Return the scales on a device. Cached: the device would wait for every copy."""
     import torch
 
     with torch.inference_mode(False):

@@ -1,4 +1,4 @@
-"""The run folder: what was asked, and the counts that answer it. Needs no torch."""
+"""Run folders: configurations, records and packing. Needs no torch."""
 
 from deformrs.runs.files import write_atomically
 from deformrs.runs.folder import (

@@ -1,4 +1,4 @@
-"""Files that are never seen half written, and that may be packed."""
+"""Atomic writes, locks, digests and packed files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names of new files survive a power cut; only POSIX systems can be asked to."""
+    """Make the names of new files survive a power cut, on POSIX systems."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -39,7 +39,7 @@ def file_digest(path: Path) -> str:
 
 
 def packed_name(path: Path) -> Path:
-    """What a file is called when it is packed.
+    """Return the name of a file when it is packed.
 
     >>> packed_name(Path("run/times.tsv")).name
     'times.tsv.xz'
@@ -48,9 +48,9 @@ def packed_name(path: Path) -> Path:
 
 
 def stored_bytes(path: Path) -> bytes | None:
-    """What a file holds, packed or not; None where there is neither.
+    """Return the content of a file, packed or not; None if there is neither.
 
-    Both are there if packing was stopped; they must then hold the same.
+    Both exist if packing was interrupted; they must then hold the same.
     """
     plain = path.read_bytes() if path.exists() else None
     packed = packed_name(path)
@@ -65,7 +65,7 @@ def stored_bytes(path: Path) -> bytes | None:
     if plain is not None and plain != content:
         raise InputError(
             str(path),
-            f"another one than {packed.name} beside it",
+            f"different from {packed.name} in the same folder",
             "must hold the same, or be alone",
             "keep the one you want, and move the other away",
         )
@@ -73,7 +73,7 @@ def stored_bytes(path: Path) -> bytes | None:
 
 
 def lock(file: IO[str], path: Path) -> None:
-    """Keep a second process from writing the same file, for as long as it is open."""
+    """Keep other processes from writing the same file, for as long as it is open."""
     if os.name != "posix":
         return
     import fcntl

@@ -1,10 +1,10 @@
-"""The run folder: what was asked, and the counts that answer it. Needs no torch.
+"""The run folder: a configuration and the class counts of each image. Needs no torch.
 
     config.json          what reproduces the run
-    certificates.jsonl   one line an image, written as soon as it is certified
-    times.tsv            index and seconds of each, apart from what can be compared
+    certificates.jsonl   one line per image, written as soon as it is certified
+    times.tsv            index and seconds of each, apart: equal runs have equal other files
 
-The latter two may be packed, as `.xz`: such a run is read like any other, and not written to.
+The latter two may be packed, as `.xz`: such a run is read like any other, but not written to.
 
 Certificates are computed from the stored counts when they are read, so another alpha or another
 bound needs no new samples. Each line carries a digest of itself and of the configuration: counts
@@ -32,9 +32,9 @@ from deformrs.runs.records import Result, from_record, to_record
 from deformrs.statistics import check_method, is_anytime
 
 
-def difference(found: Config, asked: Config) -> str:
-    """Every setting that differs, by its full name: `options.noise: a there, b here`."""
-    there, here = _flat(found), _flat(asked)
+def difference(found: Config, requested: Config) -> str:
+    """Return every setting that differs, by its full name: `options.noise: a there, b here`."""
+    there, here = _flat(found), _flat(requested)
     keys = [key for key in there | here if there.get(key) != here.get(key)]
     return ", ".join(
         f"{key}: {_short(there.get(key))} there, {_short(here.get(key))} here" for key in keys
@@ -57,7 +57,7 @@ def _short(value: ConfigValue) -> str:
 
 
 RELATIVE_TO = "relative_to"
-"""The option that says how to get from the run folder to where the run was started from."""
+"""The option that holds the path from the run folder to its working directory."""
 
 _PREFIXES = ("mnist:", "cifar10:", "hf:")
 _WORDS = ("digits", "mnist", "cifar10")
@@ -65,14 +65,14 @@ _WORDS = ("digits", "mnist", "cifar10")
 
 
 def start_of(folder: Path) -> str:
-    """How to get from a run folder to the working directory; it may be moved with all around it."""
+    """Return the relative path from a run folder to the working directory."""
     return Path(os.path.relpath(Path.cwd(), folder)).as_posix()
 
 
 def located(text: str, folder: Path, options: Config) -> str:
-    """A file or folder that an option names, as it is found from here.
+    """Return the path that an option of a run names, as it is found from here.
 
-    What is no relative path, or cannot be found from the run folder, stays as it is.
+    Anything that is not a relative path, or is not found from the run folder, stays unchanged.
     """
     prefix = next((p for p in _PREFIXES if text.startswith(p)), "")
     path, code, name = text.removeprefix(prefix).partition(".py:")
@@ -89,7 +89,7 @@ def located(text: str, folder: Path, options: Config) -> str:
 
 
 def located_code(text: str, folder: Path, options: Config) -> str:
-    """The same for a deformation: only its parts in Python files are paths.
+    """Locate the Python files that a deformation of a run names.
 
     >>> located_code("rotation+shear", Path("runs/first"), {"relative_to": "../.."})
     'rotation+shear'
@@ -102,7 +102,7 @@ CONFIG, CERTIFICATES, TIMES = "config.json", "certificates.jsonl", "times.tsv"
 
 
 class Run:
-    """A run folder open for writing. Made by `Run.open`, which also takes up an interrupted one.
+    """A run folder open for writing. Made by `Run.open`, which also resumes an interrupted run.
 
     >>> import tempfile
     >>> from deformrs import Uniform
@@ -111,7 +111,7 @@ class Run:
     []
     """
 
-    def __init__(self, folder: Path, asked: Config) -> None:
+    def __init__(self, folder: Path, requested: Config) -> None:
         self.folder = folder
         path = folder / CERTIFICATES
         _check_unpacked(path)  # before a file is made
@@ -119,7 +119,7 @@ class Run:
         try:
             lock(self._file, path)  # before anything is read or written
             _check_unpacked(path)  # it may have been packed meanwhile
-            self.config = _begin(folder, asked)
+            self.config = _begin(folder, requested)
             _drop_unfinished_line(path)
             sync_folder(folder)
             self.results = read_results(folder, self.config)
@@ -129,32 +129,35 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path, law: NoiseLaw, alpha: float, method: str, about: Config) -> Self:
-        """Begin a run, or go on with the one in that folder if it asked for the very same.
+        """Begin a run, or resume the one in the folder if it has the same configuration.
 
-        `about` is what else reproduces the run: model, data, seed and so on. What it has under
-        "options" tells people how the run was asked for, and does not bind: a file may lie
-        elsewhere, or 30deg be written in radians.
+        `about` is what else reproduces the run: model, data, seed and so on. Its "options" record
+        how the run was requested, and need not agree: a file may have moved, or 30deg be written
+        in radians.
         """
-        asked: Config = about | {"noise": law.to_config(), "alpha": alpha, "method": method}
+        requested: Config = about | {"noise": law.to_config(), "alpha": alpha, "method": method}
         if folder.exists() and not folder.is_dir():
             raise InputError("the run folder", folder, "must not be a file", "choose another name")
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(folder, asked)
+        return cls(folder, requested)
 
     @property
     def done(self) -> set[int]:
-        """The indices that have their certificate."""
+        """The indices of the images that are certified."""
         return {result.index for result in self.results}
 
     def add(self, result: Result, seconds: float | None = None) -> None:
         """Guarantee: when this returns, the result is on the disk.
 
-        The time it took is kept in a file of its own, or two equal runs could not be compared.
+        Times are kept in a file of their own, so that equal runs can be compared byte by byte.
         """
         self.add_all([result], seconds)
 
     def add_all(self, results: Sequence[Result], seconds: float | None = None) -> None:
-        """The same for several at once; `seconds` is the time of each."""
+        """Add several results; `seconds` is the time of each.
+
+        Guarantee: when this returns, the results are on the disk.
+        """
         for result in results:
             self._check(result)
         try:
@@ -170,14 +173,14 @@ class Run:
                 times.writelines(f"{result.index}\t{seconds:.6f}\n" for result in results)
 
     def _check(self, result: Result) -> None:
-        """Raise unless it was made as the run's configuration says."""
+        """Raise unless a result was made with the run's noise, alpha and method."""
         c = result.certificate
         made: Config = {"noise": _law(c).to_config(), "alpha": c.alpha, "method": c.method}
-        asked = {key: self.config[key] for key in made}
-        if made != asked:
+        requested = {key: self.config[key] for key in made}
+        if made != requested:
             raise InputError(
                 f"the certificate of image {result.index}",
-                f"made with other settings ({difference(asked, made)})",
+                f"made with other settings ({difference(requested, made)})",
                 "must be made as the run's configuration says",
                 "open another run for it",
             )
@@ -191,7 +194,7 @@ class Run:
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run as it lies in its folder."""
+    """A run as it is stored."""
 
     folder: Path
     config: Config
@@ -201,10 +204,10 @@ class StoredRun:
 def read_run(
     folder: Path | str, *, alpha: float | None = None, method: str | None = None
 ) -> StoredRun:
-    """The run in that folder, its results certified anew from their counts.
+    """Return the run in a folder, its results certified again from their counts.
 
-    Choose alpha and method before looking at what they give: the best of several bounds is not
-    one of level alpha.
+    Choose alpha and method before looking at the results: the best of several bounds is not a bound
+    of level alpha.
     """
     folder = Path(folder)
     config = read_config(folder)
@@ -214,20 +217,20 @@ def read_run(
 def load_run(
     folder: Path | str, *, alpha: float | None = None, method: str | None = None
 ) -> list[Result]:
-    """The results of `read_run`."""
+    """Return the results of the run in a folder, certified again from their counts."""
     return read_run(folder, alpha=alpha, method=method).results
 
 
 def read_times(folder: Path) -> dict[int, float]:
-    """Seconds that each image took, as far as they are known."""
+    """Return the seconds that each image took, where known."""
     text = (stored_bytes(folder / TIMES) or b"").decode(errors="replace")
-    # A killed process may leave a part of a line behind; times are no more than information.
+    # A killed process may leave part of a line; times are only informative.
     found = re.findall(r"^(\d+)\t(\d+\.\d{6})$", text, re.MULTILINE)
     return {int(index): float(seconds) for index, seconds in found}
 
 
 def read_config(folder: Path) -> Config:
-    """The configuration of the run in that folder."""
+    """Return the configuration of the run in a folder."""
     try:
         config = json.loads((folder / CONFIG).read_text())
     except FileNotFoundError:
@@ -244,32 +247,31 @@ def read_config(folder: Path) -> Config:
 def read_results(
     folder: Path, config: Config, alpha: float | None = None, method: str | None = None
 ) -> list[Result]:
-    """The results in that folder, which must belong to that configuration."""
+    """Return the results in a folder, which must belong to the configuration."""
     path = folder / CERTIFICATES
     content = stored_bytes(path)
     if content is None:
         return []
-    asked: Any = config
-    law = NoiseLaw.from_config(asked["noise"])
-    alpha = asked["alpha"] if alpha is None else alpha
-    method = asked["method"] if method is None else method
-    check_alpha(alpha)  # here, or every line would be called damaged
+    settings: Any = config
+    law = NoiseLaw.from_config(settings["noise"])
+    alpha = settings["alpha"] if alpha is None else alpha
+    method = settings["method"] if method is None else method
+    check_alpha(alpha)  # before any line is read, or each would be called damaged
     check_method(method)
-    if "stopping" in config and method not in ("anytime", asked["method"]):
+    if "stopping" in config and method not in ("anytime", settings["method"]):
         raise InputError(
             "the method",
             repr(method),
-            f"must be {asked['method']!r} or 'anytime' for a run whose sampling stopped by what "
-            "was seen",
+            f"must be {settings['method']!r} or 'anytime' for a run whose sampling stopped early",
             "leave it out; any other bound would err more often than alpha",
         )
     if is_anytime(method):
         check_alpha(alpha, below=0.5)
     results: list[Result] = []
     seen: set[int] = set()
-    # Bytes that are no text become characters that are no JSON, and their line is named.
+    # Bytes that are not text become characters that are not JSON, and their line is named.
     lines = content.decode(errors="replace").split("\n")
-    # Behind the last line break is nothing, or what a run was stopped, or is at work, in.
+    # After the last line break there is nothing, or a line that is not finished.
     for number, line in enumerate(lines[:-1], start=1):
         try:
             record = json.loads(line)
@@ -294,22 +296,22 @@ def _law(certificate: Certificate) -> NoiseLaw:
 
 
 def _binding(config: Config) -> Config:
-    """What all results of a run have in common."""
+    """Return the part of a configuration that binds its results."""
     return {key: value for key, value in config.items() if key != "options"}
 
 
-def _begin(folder: Path, asked: Config) -> Config:
-    """The configuration of the run: the one that is there, or the one asked for, written down.
+def _begin(folder: Path, requested: Config) -> Config:
+    """Return the configuration of the run: the stored one, or the requested one after storing it.
 
-    A run without any result binds nothing yet.
+    A run without results may still change its configuration.
     """
     begun = (folder / CERTIFICATES).stat().st_size > 0
     if begun and (folder / CONFIG).exists():
         found = read_config(folder)
-        if _binding(found) != _binding(asked):
+        if _binding(found) != _binding(requested):
             raise InputError(
                 f"the run in {folder}",
-                f"another one ({difference(_binding(found), _binding(asked))})",
+                f"another one ({difference(_binding(found), _binding(requested))})",
                 "cannot go on with other settings",
                 f"choose another folder, or remove {CERTIFICATES} from this one",
             )
@@ -321,12 +323,12 @@ def _begin(folder: Path, asked: Config) -> Config:
             "cannot be known to belong to this run",
             f"restore it, choose another folder, or remove {CERTIFICATES}",
         )
-    write_atomically(folder / CONFIG, json.dumps(asked, indent=2) + "\n")
-    return asked
+    write_atomically(folder / CONFIG, json.dumps(requested, indent=2) + "\n")
+    return requested
 
 
 def _check_unpacked(path: Path) -> None:
-    """Raise where results lie packed: what is written beside them would be another run."""
+    """Raise if the results are packed: new ones beside them would be another run."""
     if packed_name(path).exists():
         if path.exists() and not path.stat().st_size:
             path.unlink()
@@ -339,7 +341,7 @@ def _check_unpacked(path: Path) -> None:
 
 
 def _check(record: Config, config: Config) -> str:
-    """What ties a line to its content and to the run's configuration."""
+    """Return the digest that binds a line to its content and the run's configuration."""
     text = json.dumps([_binding(config), record], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -349,7 +351,7 @@ def _signed(record: Config, config: Config) -> str:
 
 
 def _drop_unfinished_line(path: Path) -> None:
-    """Cut off what a killed process left behind its last whole line."""
+    """Cut off what a killed process wrote after its last complete line."""
     whole = path.read_bytes().rpartition(b"\n")
     os.truncate(path, len(whole[0]) + len(whole[1]))
 
@@ -361,9 +363,9 @@ def _damaged(path: Path, error: object) -> InputError:
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """The runs that a folder holds, sorted, as a sweep lays them side by side.
+    """Return the runs directly below a folder, sorted, such as those of a sweep.
 
-    A folder that is a run itself, or that holds none, stands for itself.
+    A folder that is a run itself, or that holds none, is returned alone.
     """
     if not folder.is_dir() or (folder / CONFIG).exists() or _certified(folder):
         return [folder]

@@ -1,4 +1,4 @@
-"""Runs that are done, packed: the same lines in much less space."""
+"""Compression of finished runs."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ _PARTS = (CERTIFICATES, TIMES)
 
 @dataclass(frozen=True)
 class Packed:
-    """What became of the files of a run, in bytes."""
+    """The size of a run's files before and after, in bytes."""
 
     before: int
     after: int
 
 
 def pack_run(folder: Path) -> Packed:
-    """Compress the certificates and times of a run; it is read as before, and not written to.
+    """Compress the certificates and times of a run, which can then be read but not written.
 
-    Guarantee: the lines are the same to the byte when they are read or unpacked, and at no moment
-    absent from the disk.
+    Guarantee: the lines read or unpacked are the same bytes, and at no moment absent from the disk.
     """
-    if not read_run(folder).results:  # which also sees that every line is whole
+    if not read_run(folder).results:  # which also checks that every line is complete
         raise InputError(f"the run in {folder}", "empty", "has nothing to pack", "certify first")
     return _changed(folder, pack=True)
 
 
 def unpack_run(folder: Path) -> Packed:
-    """Undo it, to go on with the run."""
+    """Decompress a packed run, to resume it."""
     read_run(folder)
     return _changed(folder, pack=False)
 
@@ -48,7 +47,7 @@ def _changed(folder: Path, *, pack: bool) -> Packed:
             before, after = before + found, after + found
             continue
         with source.open("r") as file:
-            lock(file, source)  # from a process that still certifies
+            lock(file, source)  # against a process that still certifies
             before += source.stat().st_size
             content = stored_bytes(source if pack else plain)
             assert content is not None

@@ -1,4 +1,4 @@
-"""One line of a run: a certificate beside the truth, and how it is written down."""
+"""Results: the certificate of an image with its label, and its line in a run folder."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def image_digest(shape: tuple[int, ...], dtype: str, content: bytes) -> str:
 
 @dataclass(frozen=True)
 class Result:
-    """A certificate beside the truth.
+    """A certificate with the label of its image.
 
-    `plain` is what the model answers to the image as it is, `source` where the image comes
-    from (a file's name), `pixels` a digest of the image that was certified.
+    `plain` is the model's own prediction without noise, `source` where the image comes from (a
+    file name), `pixels` a digest of the certified image.
     """
 
     index: int
@@ -35,15 +35,16 @@ class Result:
 
     @property
     def correct(self) -> bool:
-        """Was the right class predicted, without abstaining?"""
+        """Whether the label was predicted."""
         return self.certificate.prediction == self.label
 
     def holds(self, radius: float) -> bool:
-        """Right, and certified at every shift of that norm?"""
+        """Return whether the prediction is correct and certified at every shift of that norm."""
         return self.correct and self.certificate.radius >= radius
 
 
 def to_record(result: Result) -> Config:
+    """Return the line of a result, as plain values."""
     c = result.certificate
     blocks: list[ConfigValue] = [
         {"family": b.family, "dim": b.dim, "unit": b.unit.value, "period": b.period}
@@ -66,7 +67,7 @@ def to_record(result: Result) -> Config:
 
 
 def from_record(record: Any, law: NoiseLaw, alpha: float, method: str) -> Result:
-    """The result of a line, certified anew; ValueError, KeyError or TypeError if damaged."""
+    """Return the result of a line, certified again; ValueError, KeyError, TypeError if damaged."""
     blocks = tuple(
         Block(b["family"], b["dim"], Unit(b["unit"]), b["period"])
         for b in record["space"]["blocks"]
@@ -86,7 +87,7 @@ def from_record(record: Any, law: NoiseLaw, alpha: float, method: str) -> Result
 
 
 def _sparse(counts: tuple[int, ...]) -> Config:
-    """The classes that were answered at all: a thousand classes mostly are not."""
+    """Return the classes that were predicted at all: most of a thousand are not."""
     return {str(number): count for number, count in enumerate(counts) if count}
 
 

@@ -1,4 +1,4 @@
-"""From counts to probabilities that hold with confidence 1 - alpha. NumPy and SciPy only."""
+"""Bounds on class probabilities that hold with confidence 1 - alpha. NumPy and SciPy only."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ METHODS: dict[str, Callable[[Counts, float], Bound]] = {
     "bonferroni": bonferroni,
     "anytime": anytime,
 }
-"""The ways to bound the candidate's probability, by the name a configuration gives them.
+"""The bounds on the candidate's probability, by their name in configurations.
 
 One more is "anytime:N", where no more than N samples are drawn: see `capped_lower`.
 """
 
 
 def capped_method(most: int) -> str:
-    """The name of the bound for at most so many samples.
+    """Return the name of the any-time bound for at most `most` samples.
 
     >>> capped_method(1000)
     'anytime:1000'
@@ -44,12 +44,12 @@ def capped_method(most: int) -> str:
 
 
 def is_anytime(method: str) -> bool:
-    """Does the bound hold whenever sampling stops?"""
+    """Return whether a bound holds whenever sampling stops."""
     return method.partition(":")[0] == "anytime"
 
 
 def check_method(method: object) -> None:
-    """A name of `METHODS`, or "anytime:N"."""
+    """Raise unless `method` is a name of `METHODS`, or "anytime:N"."""
     if not isinstance(method, str) or _bound_of(method) is None:
         known = ", ".join(METHODS)
         raise InputError("method", repr(method), "must be a known bound", f"{known}, anytime:1000")

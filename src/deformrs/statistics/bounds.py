@@ -1,4 +1,4 @@
-"""Bounds for a number of samples fixed beforehand: Clopper-Pearson, one-sided.
+"""Bounds for a fixed number of samples: one-sided Clopper-Pearson, and the sign test.
 
 Derivations: docs/theory.md, section 3.
 """
@@ -12,9 +12,9 @@ from deformrs.checks import check_alpha, check_hits
 from deformrs.rounding import SLACK, complement_up, round_up
 from deformrs.statistics.search import last_safe
 
-# The bound is found by bisecting the binomial tail. SciPy's inverse of it would be faster, but is
-# wrong for some arguments (a parameter of exactly 1000, tiny results), to the point of being
-# unsound. The tail itself is good to 1e-12 or so, which this outweighs.
+# The bound is found by bisecting the binomial tail. SciPy's inverse would be faster, but is wrong
+# for some arguments (a parameter of exactly 1000, tiny results), to the point of being unsound.
+# The tail itself has a relative error of about 1e-12, which this outweighs.
 _SAFETY = 1e-11
 
 
@@ -48,15 +48,15 @@ def clopper_pearson_upper(hits: int, trials: int, alpha: float) -> float:
 
 
 def clopper_pearson(counts: Counts, alpha: float) -> Bound:
-    """The paper's bound: p_A from below at level alpha, p_B = 1 - p_A."""
+    """Return the paper's bound: p_A from below at level alpha, p_B = 1 - p_A."""
     lower = clopper_pearson_lower(counts.hits, counts.n, alpha)
     return Bound(lower, complement_up(lower))
 
 
 def bonferroni(counts: Counts, alpha: float) -> Bound:
-    """p_A from below and every other class from above, each at level alpha / K.
+    """Bound p_A from below and every other class from above, each at level alpha / K.
 
-    Wins over `clopper_pearson` where the candidate holds less than half of the answers and the
+    Sharper than `clopper_pearson` where the candidate has less than half of the counts and the
     rest is spread over many classes.
     """
     check_alpha(alpha)
@@ -76,7 +76,7 @@ _TINY = 1e-100
 
 
 def sign_test(first: int, second: int) -> float:
-    """Two-sided p-value of `first` against `second` answers under even odds.
+    """Return the two-sided p-value of `first` against `second` counts under even odds.
 
     Guarantee: if both classes are equally probable, the result is at most alpha with probability
     at most alpha, for every alpha. Rounded up.

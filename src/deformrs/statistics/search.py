@@ -1,4 +1,4 @@
-"""Finding the end of a safe range without ever leaving it."""
+"""Bisection towards the end of a safe range, never beyond it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def last_safe(is_safe: Callable[[float], bool], safe: float, unsafe: float) -> f
 def last_safe_each(
     is_safe: Callable[[Floats, NDArray[np.intp]], NDArray[np.bool_]], safe: Floats, unsafe: Floats
 ) -> Floats:
-    """`last_safe` for many ranges at once. safe, unsafe: [k] -> [k]
+    """Apply `last_safe` to many ranges at once. safe, unsafe: [k] -> [k]
 
     `is_safe(points, which)` answers for points: [m], which lie in the ranges of those numbers.
     Guarantee: each result is its own `safe` or a point at which `is_safe` was seen to hold.

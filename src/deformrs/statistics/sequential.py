@@ -1,8 +1,8 @@
-"""The any-time bound where sampling ends at a known number of samples at the latest.
+"""Any-time valid bounds: they hold however often the counts are looked at before sampling stops.
 
-Half of alpha goes to the any-time bound, half to Clopper-Pearson on all `most` samples: who goes on
-to the end loses next to nothing against a number of samples fixed beforehand. Derivation:
-docs/theory.md, section 4.
+The capped bound is for at most `most` samples: half of alpha goes to the any-time bound, half to
+Clopper-Pearson on all `most` samples, so that sampling to the end loses next to nothing against a
+fixed number of samples. Derivations: docs/theory.md, section 4.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from deformrs.statistics.search import last_safe, last_safe_each
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
-# Jeffreys' prior: as good near 0 and 1, where most answers lie, as in the middle. The proof that
+# Jeffreys' prior: as good near 0 and 1, where most counts lie, as in the middle. The proof that
 # the excluded set is an interval uses A, B <= 1/2 and alpha < 1/2.
 A = B = 0.5
 
@@ -33,7 +33,7 @@ _SAFETY_PER_SAMPLE = 2.0**-44
 
 
 def log_e_values(hits: Whole | int, trials: Whole | int, p: Floats | float) -> Floats:
-    """log E(p): evidence against "the probability is at most p", as a bet's capital.
+    """Return log E(p): evidence against "the probability is at most p", as a bet's capital.
 
     Under any true probability q <= p, E(p) is a nonnegative supermartingale of mean at most 1
     (a mixture over r > p, r ~ Beta(1/2, 1/2), of the likelihood ratios of r to p). Far above the
@@ -48,12 +48,12 @@ def log_e_values(hits: Whole | int, trials: Whole | int, p: Floats | float) -> F
 
 
 def log_e_value(hits: int, trials: int, p: float) -> float:
-    """`log_e_values` of one."""
+    """Return `log_e_values` of one pair of counts."""
     return float(log_e_values(hits, trials, p))
 
 
 def _target(trials: Whole | int, alpha: float, margins: int) -> Floats:
-    """log 1/alpha, and so many margins; one is more than twice what `log_e_values` can be wrong."""
+    """Return log 1/alpha plus margins, each more than twice the error of `log_e_values`."""
     margin = 1e-9 + _SAFETY_PER_SAMPLE * np.asarray(trials, dtype=np.float64)
     return np.asarray(-math.log(alpha) + margins * margin)
 
@@ -92,13 +92,13 @@ def anytime_upper(hits: int, trials: int, alpha: float) -> float:
 
 
 def anytime(counts: Counts, alpha: float) -> Bound:
-    """The any-time valid counterpart of `clopper_pearson`: p_B = 1 - p_A."""
+    """Return the any-time valid counterpart of `clopper_pearson`: p_B = 1 - p_A."""
     lower = anytime_lower(counts.hits, counts.n, alpha)
     return Bound(lower, complement_up(lower))
 
 
 def anytime_lowers(hits: Whole, trials: Whole, alpha: float) -> Floats:
-    """`anytime_lower` for arrays, to the same last bits or those beside them."""
+    """Return `anytime_lower` for arrays, up to one unit in the last place."""
     check_alpha(alpha, below=0.5)
     check_tallies(hits, trials)
     target = _target(trials, alpha, margins=1)
@@ -110,14 +110,14 @@ def anytime_lowers(hits: Whole, trials: Whole, alpha: float) -> Floats:
 
 
 def anytime_uppers(hits: Whole, trials: Whole, alpha: float) -> Floats:
-    """`anytime_upper` for arrays, to the same last bits or those beside them."""
+    """Return `anytime_upper` for arrays, up to one unit in the last place."""
     check_tallies(hits, trials)
     lowers = anytime_lowers(trials - hits, trials, alpha)
     return np.where(lowers >= 0.5, 1 - lowers, np.minimum(1.0, np.nextafter(1 - lowers, np.inf)))
 
 
 def reaches(hits: Whole, trials: Whole, alpha: float, p: float) -> NDArray[np.bool_]:
-    """Where `anytime_lower` is at least p: one evaluation instead of a search.
+    """Return where `anytime_lower` is at least p: one evaluation instead of a search.
 
     Guarantee: True only where it is, whatever rounding does to the search.
     """
@@ -127,7 +127,7 @@ def reaches(hits: Whole, trials: Whole, alpha: float, p: float) -> NDArray[np.bo
 
 
 def may_reach(hits: Whole, trials: Whole, alpha: float, p: float, most: int) -> NDArray[np.bool_]:
-    """Can `anytime_lower` come up to p by `most` trials in all?
+    """Return where `anytime_lower` may still reach p within `most` trials.
 
     Guarantee: False only where it cannot, at any number of trials up to `most`, even if all of
     those to come are hits.
@@ -140,7 +140,7 @@ def may_reach(hits: Whole, trials: Whole, alpha: float, p: float, most: int) -> 
 
 
 def check_tallies(hits: Whole, trials: Whole) -> None:
-    """Integers, one of each an image, 0 <= hits <= trials and at least one trial."""
+    """Raise unless hits and trials are integer arrays with 0 <= hits <= trials, trials >= 1."""
     for name, values in (("hits", hits), ("trials", trials)):
         if values.ndim != 1 or values.dtype.kind != "i" or values.shape != hits.shape:
             raise InputError(
@@ -163,7 +163,7 @@ def check_tallies(hits: Whole, trials: Whole) -> None:
 
 
 def half(alpha: float) -> float:
-    """What each of the two bounds may err: both together at most alpha."""
+    """Return the level of each of the two bounds: both together have alpha."""
     return alpha / 2
 
 
@@ -184,7 +184,7 @@ def capped_lower(hits: int, trials: int, alpha: float, most: int) -> float:
 
 
 def last_lowers(hits: Whole, most: int, alpha: float) -> Floats:
-    """`capped_lower` at the last look, for arrays, without its last safety margin."""
+    """Return `capped_lower` at the last look for arrays, without its last safety margin."""
     trials = np.full_like(hits, most)
     sharp = last_safe_each(
         lambda p, at: betainc(np.maximum(hits[at], 1), most - hits[at] + 1, p) <= half(alpha),
@@ -196,15 +196,15 @@ def last_lowers(hits: Whole, most: int, alpha: float) -> Floats:
 
 
 def capped(counts: Counts, alpha: float, most: int) -> Bound:
-    """The counterpart of `clopper_pearson` where at most so many samples are drawn."""
+    """Return the counterpart of `clopper_pearson` for at most `most` samples, at any time."""
     lower = capped_lower(counts.hits, counts.n, alpha, most)
     return Bound(lower, complement_up(lower))
 
 
 @lru_cache(maxsize=4096)
 def hits_needed(p: float, alpha: float, most: int) -> int:
-    """The least number of hits with which the last look may show p; `most` + 1 if none does."""
-    aim = p * (1 - 1e-9)  # a little less, so that rounding never asks for too many
+    """Return the least number of hits with which the last look may show p, or `most` + 1."""
+    aim = p * (1 - 1e-9)  # slightly less, so that rounding never requires too many
     low, high = 0, most + 1
     while low < high:
         middle = (low + high) // 2
