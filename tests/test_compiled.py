@@ -102,9 +102,7 @@ class TestCompiled:
 
         monkeypatch.setattr(torch, "compile", broken)
         g = sampler(compiled="max-autotune")
-        with pytest.warns(
-            ScarcityWarning, match="no compiler found.; running uncompiled"
-        ):
+        with pytest.warns(ScarcityWarning, match="no compiler found.; running uncompiled"):
             g.warm_up(IMAGES)
         assert g.compiled == "no"
         spans = [Span(0, Stage.SELECT, 0, 99)]
