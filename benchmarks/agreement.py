@@ -62,6 +62,7 @@ def compare(subject: Subject, images: int, n: int) -> Iterator[Config]:
     length = max(1, n // 8)
     turns = [span.part(k, min(k + length, n)) for k in range(0, n, length) for span in spans]
     predictions = usual.predictions(batch, turns, seed=SEED)
+    # Named as in stored records.
     yield entry("pictures in turns", usual, _in_order(predictions, turns))
     quarter = other(max(1, usual.batch_size // 4), usual.compiled)
     yield entry("a quarter of the batch", quarter, quarter.predictions(batch, spans, seed=SEED))
