@@ -60,7 +60,7 @@ def some_images(number: int = 4, channels: int = 3, side: int = 16) -> Tensor:
 
 
 class TinyNet(nn.Module):
-    """For colour images of any size, with layers that behave otherwise in training."""
+    """For colour images of any size, with layers that behave differently in training."""
 
     def __init__(self, classes: int = CLASSES, dropout: float = 0.0) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ def tiny_net(seed: int = 0, classes: int = CLASSES, dropout: float = 0.0) -> Tin
 
 
 def draw(net: nn.Module, seed: int = 0) -> None:
-    """Weights that depend on the seed alone, and statistics that are not the usual 0 and 1."""
+    """Draw weights from the seed alone, and statistics that are not the default 0 and 1."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for value in net.state_dict().values():
@@ -97,7 +97,7 @@ def scores(model: nn.Module, images: Tensor) -> Tensor:
 
 
 def same(loaded: LoadedModel, original: nn.Module, images: Tensor, normalised: Tensor) -> None:
-    """The loaded model answers as the original does to what it wants."""
+    """Check that the loaded model returns the logits of the original on normalised images."""
     got, want = scores(loaded.module, images), scores(original, normalised)
     assert got.dtype == torch.float32
     assert not loaded.module.training
@@ -120,7 +120,7 @@ class Payload:
 
 
 def is_harmful(content: bytes, target: Path) -> bool:
-    """Would an ordinary unpickler run the payload? Makes sure that a test tests something."""
+    """Return whether an ordinary unpickler runs the payload, so that the test tests something."""
     pickle.loads(content)
     ran = target.exists()
     target.rmdir()
@@ -128,7 +128,7 @@ def is_harmful(content: bytes, target: Path) -> bool:
 
 
 def export(path: Path, net: nn.Module, batch: int | None = None, side: int = 16) -> Path:
-    """Written to the file; without a batch size it takes any."""
+    """Export a network to a file; without a batch size it takes any."""
     shapes = None if batch else ({0: torch.export.Dim("batch")},)
     example = some_images(batch or 4, side=side)
     torch.export.save(torch.export.export(net, (example,), dynamic_shapes=shapes), path)
@@ -136,7 +136,7 @@ def export(path: Path, net: nn.Module, batch: int | None = None, side: int = 16)
 
 
 def photo(width: int = 211, height: int = 163) -> Image.Image:
-    """Smooth, so that resizing it well differs little between good ways of doing so."""
+    """A smooth image, on which good methods of resizing differ little."""
     y, x = np.mgrid[:height, :width] / 40
     layers = np.stack([np.sin(x + y), np.cos(2 * x), np.sin(3 * y - x)], axis=-1)
     return Image.fromarray(((layers + 1) * 127).astype(np.uint8))

@@ -31,7 +31,7 @@ def test_any_batch_size(tmp_path: Path) -> None:
     check_fixed(loaded.module, some_images())
 
 
-def test_a_fixed_batch_size_is_filled_up(tmp_path: Path) -> None:
+def test_a_fixed_batch_size_is_padded(tmp_path: Path) -> None:
     net = tiny_net()
     loaded = load_model(str(export(tmp_path / "a.pt2", net, batch=3)), trust_code=True)
     for number in (1, 3, 7):
@@ -70,7 +70,7 @@ def test_statistics_of_weights_are_allowed(tmp_path: Path) -> None:
     ],
     ids=["batch statistics", "dropout", "random numbers"],
 )
-def test_programs_that_are_no_fixed_function_are_refused(tmp_path: Path, net: nn.Module) -> None:
+def test_programs_that_are_not_fixed_functions_are_refused(tmp_path: Path, net: nn.Module) -> None:
     path = export(tmp_path / "a.pt2", net)
     with pytest.raises(ModelError, match="must be exported in evaluation mode"):
         load_model(str(path), trust_code=True)
@@ -85,12 +85,6 @@ def test_other_inputs_are_refused(tmp_path: Path) -> None:
     torch.export.save(torch.export.export(Flat(), (torch.rand(2, 3),)), path)
     with pytest.raises(InputError, match=r"must have one, N x C x H x W"):
         load_model(str(path), trust_code=True)
-
-
-def test_another_precision_is_refused(tmp_path: Path) -> None:
-    path = export(tmp_path / "a.pt2", tiny_net())
-    with pytest.raises(InputError, match="precision is 'bfloat16'; it cannot be chosen"):
-        load_model(str(path), precision="bfloat16", trust_code=True)
 
 
 @pytest.mark.filterwarnings("ignore")

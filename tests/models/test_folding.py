@@ -88,7 +88,7 @@ def test_guarantee_fold_batch_norm_leaves_the_network() -> None:
     assert own.isdisjoint(value.data_ptr() for value in spec.module.state_dict().values())
 
 
-def test_a_network_without_any() -> None:
+def test_a_network_without_batch_norms() -> None:
     assert folded(drawn(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten()))) == (None, 0)
 
 

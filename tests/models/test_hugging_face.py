@@ -112,8 +112,8 @@ def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
         load_model(f"hf:{tmp_path}")
 
 
-def test_code_beside_the_weights_is_never_run(tmp_path: Path) -> None:
-    """Nor does anyone ask at the terminal whether to run it."""
+def test_code_next_to_the_weights_is_never_run(tmp_path: Path) -> None:
+    """Nor is there a prompt at the terminal whether to run it."""
     save(tmp_path, vit())
     code = f"import pathlib; pathlib.Path({str(tmp_path / 'ran')!r}).touch()\n"
     (tmp_path / "evil.py").write_text(code + "class Config: pass\nclass Model: pass\n")
@@ -132,15 +132,15 @@ def test_a_network_without_a_trained_head_is_refused(tmp_path: Path) -> None:
         load_model(f"hf:{tmp_path}")
 
 
-def test_what_is_missing_or_broken_is_one_line(tmp_path: Path) -> None:
+def test_missing_and_broken_files_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the folder /nowhere/at/all is missing"):
         load_model("hf:/nowhere/at/all")
     folder = save(tmp_path / "a", vit(), None)
     with pytest.raises(InputError, match="the model hf:.* is not loaded") as caught:
         load_model(f"hf:{folder}")
     assert "\n" not in str(caught.value)
-    said = load_model(f"hf:{folder}", preparation=Preparation(resize=16), mean=(0.5,), std=(0.5,))
-    assert said.preparation == Preparation(16, None, "bilinear", 3)
+    given = load_model(f"hf:{folder}", preparation=Preparation(resize=16), mean=(0.5,), std=(0.5,))
+    assert given.preparation == Preparation(16, None, "bilinear", 3)
     for name in ("config.json", "model.safetensors"):
         folder = save(tmp_path / f"without_{name}", vit())
         (folder / name).write_bytes(b"broken")
@@ -216,7 +216,7 @@ def test_normalisation_is_for_images_in_0_to_1(
         {"rescale_offset": True},
     ],
 )
-def test_ways_of_their_own_are_not_guessed(changes: dict[str, Any]) -> None:
+def test_other_image_processors_are_not_guessed(changes: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedError, match="pass the preparation, mean and std yourself"):
         read_processor("a", PROCESSOR | changes, 3)
 
@@ -231,6 +231,6 @@ def test_ways_of_their_own_are_not_guessed(changes: dict[str, Any]) -> None:
         {"do_center_crop": True},
     ],
 )
-def test_what_is_not_said_is_not_guessed(changes: dict[str, Any]) -> None:
+def test_missing_values_are_not_guessed(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="must state its size, crop, mean and std"):
         read_processor("a", PROCESSOR | changes, 3)

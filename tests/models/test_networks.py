@@ -33,7 +33,7 @@ KINDS: list[type[ResNet18] | type[ResNet50]] = [ResNet18, ResNet50]
 
 
 @pytest.mark.parametrize("library", ["timm", "torchvision"])
-def test_published_weights_of_resnet50_fit_and_mean_the_same(tmp_path: Path, library: str) -> None:
+def test_published_weights_of_resnet50_give_the_same_logits(tmp_path: Path, library: str) -> None:
     package = pytest.importorskip(library)
     make = package.create_model if library == "timm" else package.models.get_model
     theirs = make("resnet50", num_classes=7)
@@ -48,7 +48,7 @@ def test_published_weights_of_resnet50_fit_and_mean_the_same(tmp_path: Path, lib
     torch.testing.assert_close(scores(ours.eval(), images), want, rtol=1e-4, atol=1e-5)
 
 
-def test_resnet18_is_the_usual_one_but_for_its_stem() -> None:
+def test_resnet18_is_that_of_torchvision_but_for_its_stem() -> None:
     models = pytest.importorskip("torchvision").models
     theirs = models.resnet18(num_classes=10)
     theirs.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
@@ -77,7 +77,7 @@ def test_weights_depend_on_the_arguments_alone(kind: type[ResNet18] | type[ResNe
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_blocks_begin_as_their_shortcuts(kind: type[ResNet18] | type[ResNet50]) -> None:
+def test_blocks_start_as_their_shortcuts(kind: type[ResNet18] | type[ResNet50]) -> None:
     net = kind(width=8)
     last = re.compile(r"layer\d\.\d\.bn2" if kind is ResNet18 else r"layer\d\.\d\.bn3")
     norms = {n: m for n, m in net.named_modules() if isinstance(m, nn.BatchNorm2d)}
@@ -146,6 +146,6 @@ def test_one_graph() -> None:
         ({"seed": -1}, "seed is -1"),
     ],
 )
-def test_odd_arguments_are_named(arguments: dict[str, int], message: str) -> None:
+def test_invalid_arguments_are_named(arguments: dict[str, int], message: str) -> None:
     with pytest.raises(InputError, match=message):
         ResNet18(**arguments)

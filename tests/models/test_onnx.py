@@ -71,14 +71,14 @@ def test_any_batch_size(tmp_path: Path) -> None:
     check_fixed(loaded.module, some_images(side=8))
 
 
-def test_a_fixed_batch_size_is_filled_up(tmp_path: Path) -> None:
+def test_a_fixed_batch_size_is_padded(tmp_path: Path) -> None:
     loaded = load_model(str(write(tmp_path / "a.onnx", (3, 3, 8, 8))))
     for number in (1, 3, 7):
         images = some_images(number, side=8)
         same(loaded, Linear(), images, images)
 
 
-def test_any_size_of_image_leaves_the_cut_open(tmp_path: Path) -> None:
+def test_any_size_of_image_sets_no_crop(tmp_path: Path) -> None:
     loaded = load_model(str(write(tmp_path / "a.onnx", ("n", 3, "h", "w"))))
     assert loaded.preparation == Preparation(channels=3)
 
@@ -91,7 +91,7 @@ def test_half_precision_inside_the_file(tmp_path: Path) -> None:
     torch.testing.assert_close(got, scores(Linear(), images), rtol=0.02, atol=0.05)
 
 
-def test_weights_beside_the_file_are_in_the_digests(tmp_path: Path) -> None:
+def test_external_weights_are_in_the_digests(tmp_path: Path) -> None:
     stored: dict[str, Any] = {"save_as_external_data": True, "size_threshold": 0}
     path = write(tmp_path / "a.onnx", **stored, location="a.onnx.data")
     (tmp_path / "other.data").write_text("not of this model")
@@ -105,7 +105,7 @@ def test_weights_beside_the_file_are_in_the_digests(tmp_path: Path) -> None:
     assert loaded.about["files"].keys() == {"b.onnx", long}  # type: ignore[union-attr]
 
 
-def test_random_numbers_are_noticed(tmp_path: Path) -> None:
+def test_random_numbers_are_refused_by_check_fixed(tmp_path: Path) -> None:
     loaded = load_model(str(write(tmp_path / "a.onnx", before="RandomUniformLike")))
     with pytest.raises(ModelError, match="a certificate needs a fixed model"):
         check_fixed(loaded.module, some_images(side=8))
@@ -125,7 +125,7 @@ def test_other_inputs_are_refused(tmp_path: Path, options: dict[str, Any], messa
         load_model(str(write(tmp_path / "a.onnx", **options)))
 
 
-def test_a_image_of_another_size_is_one_line(tmp_path: Path) -> None:
+def test_an_image_of_another_size_is_one_line(tmp_path: Path) -> None:
     loaded = load_model(str(write(tmp_path / "a.onnx")))
     with pytest.raises(ModelError, match=r"must be logits for images of shape \(2, 3, 9, 9\)") as e:
         scores(loaded.module, some_images(2, side=9))

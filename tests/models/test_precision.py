@@ -1,4 +1,4 @@
-"""The precision that a device and a network are for."""
+"""The precision that suits a device and a network."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ CPU = torch.device("cpu")
 
 
 def flags() -> set[str]:
-    """What Linux says of the processor; nothing elsewhere."""
+    """Return the flags of the processor on Linux, none elsewhere."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     return {word for line in lines if line.startswith("flags") for word in line.split()}
 
 
-@pytest.mark.skipif(not flags(), reason="the system does not say what its processor can")
-def test_a_processor_that_has_the_instructions() -> None:
+@pytest.mark.skipif(not flags(), reason="the flags of the processor are not known")
+def test_a_processor_with_bfloat16_instructions() -> None:
     has = bool(flags() & {"avx512_bf16", "amx_bf16"})
     assert natural_precision(CPU) == ("bfloat16" if has else "float32")
 
 
-def test_without_onednn_it_is_imitated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_onednn_bfloat16_is_not_native(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     assert natural_precision(CPU) == "float32"
 
 
 class OwnConstant(nn.Module):
-    """Its tensor is no buffer, so that it stays in float32 and makes the features so."""
+    """Its tensor is not a buffer, so it stays in float32 and turns the features to float32."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class OwnConstant(nn.Module):
 
 
 class Huge(nn.Module):
-    """No number in bfloat16, which rounds the largest ones up."""
+    """Infinite in bfloat16, which rounds the largest numbers up."""
 
     def forward(self, images: Tensor) -> Tensor:
         largest = torch.tensor(torch.finfo(torch.float32).max).to(images)
@@ -57,14 +57,14 @@ class Huge(nn.Module):
 
 
 class Lifted(nn.Module):
-    """Scores far larger than what tells them apart: all alike in bfloat16."""
+    """Logits far larger than their differences: all equal in bfloat16."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.flatten(1)[:, :5] + 1e4
 
 
 class Mixing(nn.Module):
-    """A score depends on the other images of its batch."""
+    """A logit depends on the other images of its batch."""
 
     def forward(self, images: Tensor) -> Tensor:
         few = images.flatten(1)[:, :5]
@@ -76,12 +76,12 @@ class Mixing(nn.Module):
     [OwnConstant(), Huge(), Lifted(), Mixing()],
     ids=["fails", "infinite", "rounded away", "depends on the batch"],
 )
-def test_a_network_that_does_not_answer_in_it_stays_in_float32(network: nn.Module) -> None:
+def test_a_network_that_fails_in_bfloat16_stays_in_float32(network: nn.Module) -> None:
     assert automatic_precision(NetworkSpec(network.eval()), CPU) == "float32"
     assert all(value.dtype == torch.float32 for value in network.parameters())
 
 
-def test_automatic_is_what_the_device_likes(tmp_path: Path) -> None:
+def test_automatic_is_the_precision_of_the_device(tmp_path: Path) -> None:
     save_model(tmp_path / "net", SmallCNN(width=4), Preparation(channels=1))
     source = str(tmp_path / "net")
     loaded, natural = load_model(source, precision="auto"), natural_precision(CPU)
@@ -90,7 +90,7 @@ def test_automatic_is_what_the_device_likes(tmp_path: Path) -> None:
     assert load_model(source).about["precision"] == "float32"
 
 
-def test_a_fixed_computation_stays_as_it_is(tmp_path: Path) -> None:
+def test_automatic_leaves_a_fixed_computation(tmp_path: Path) -> None:
     path = str(export(tmp_path / "net.pt2", tiny_net()))
     automatic = load_model(path, precision="auto", trust_code=True)
     assert automatic.about == load_model(path, trust_code=True).about

@@ -107,7 +107,7 @@ def test_only_networks_of_the_package_are_saved(tmp_path: Path) -> None:
         ({"sha256": "0"}, "not the weights"),
     ],
 )
-def test_damage_is_named(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+def test_damaged_values_are_named(tmp_path: Path, changes: dict[str, object], message: str) -> None:
     save_model(tmp_path, trained(), DIGITS)
     path = tmp_path / "model.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
@@ -172,7 +172,7 @@ class Chatty(nn.Linear):
         return {"words": 3}
 
 
-def test_what_cannot_be_saved_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_network_that_cannot_be_saved_leaves_no_files(tmp_path: Path) -> None:
     preparation = Preparation()
     with pytest.raises(InputError, match="'_extra_state' of the network is a dict"):
         save_model(tmp_path / "a", Chatty(2, 2), preparation, described=("a.py:build", {}))
@@ -183,8 +183,8 @@ def test_what_cannot_be_saved_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_tensors_that_share_memory_are_saved(tmp_path: Path, file: Path) -> None:
     initial = initial_network(f"{file}:tied", 3, 3)
-    said = initial.spec.preparation
-    save_model(tmp_path / "run", initial.spec.module, said, described=(initial.network, {}))
+    preparation = initial.spec.preparation
+    save_model(tmp_path / "run", initial.spec.module, preparation, described=(initial.network, {}))
     weights = tmp_path / "run" / "model.safetensors"
     again = initial_network(f"{file}:tied", 3, 3, weights=weights, seed=8)
     assert digest_of(again.spec.module) == digest_of(initial.spec.module)
@@ -307,9 +307,7 @@ def saved(folder: Path, file: Path) -> Path:
     return folder / "model.safetensors"
 
 
-def test_the_folder_of_the_weights_describes_their_preprocessing(
-    tmp_path: Path, file: Path
-) -> None:
+def test_the_folder_of_weights_describes_their_preprocessing(tmp_path: Path, file: Path) -> None:
     weights = saved(tmp_path / "run", file)
     loaded = load_model(f"{file}:described", weights=weights)
     assert loaded.preparation == Preparation(18, (12, 12), "bicubic", 3)

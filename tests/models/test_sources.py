@@ -10,7 +10,7 @@ import torch
 from small_files import digest_of, scores, some_images, tiny_net
 
 from deformrs.data.preparation import Preparation
-from deformrs.errors import InputError, ModelError
+from deformrs.errors import InputError
 from deformrs.execution import check_evaluating
 from deformrs.models import NetworkSpec, load_model
 from deformrs.models.sources import FORMS
@@ -92,10 +92,10 @@ def test_options_are_checked_first() -> None:
 
 
 def test_arguments_override_the_source_field_by_field(source: str) -> None:
-    said = Preparation(resize=20, crop=(16, 16), interpolation="bicubic", channels=3)
-    assert load_model(source).preparation == said
+    stated = Preparation(resize=20, crop=(16, 16), interpolation="bicubic", channels=3)
+    assert load_model(source).preparation == stated
     for given, merged in [
-        (Preparation(), said),
+        (Preparation(), stated),
         (Preparation(resize=24), Preparation(24, (16, 16), "bilinear", 3)),
         (Preparation(crop=(8, 8)), Preparation(20, (8, 8), "bicubic", 3)),
         (Preparation(interpolation="lanczos"), Preparation(20, (16, 16), "lanczos", 3)),
@@ -136,12 +136,6 @@ def test_equal_models_have_equal_records(source: str) -> None:
     assert load_model(source).about == load_model(source).about
     half = load_model(source, precision="bfloat16").about
     assert half["state_sha256"] == load_model(source).about["state_sha256"]
-
-
-def test_the_number_of_channels_is_checked(source: str) -> None:
-    loaded = load_model(source, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
-    with pytest.raises(ModelError, match="of 1 channels; it must have 3"):
-        scores(loaded.module, some_images(channels=1))
 
 
 def test_a_network_in_memory_is_copied() -> None:

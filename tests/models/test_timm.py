@@ -40,7 +40,7 @@ def test_timm_with_local_weights(tmp_path: Path, suffix: str) -> None:
     assert "goldfish" in loaded.class_names[1]
 
 
-def test_timm_images_are_prepared_as_timm_does(tmp_path: Path) -> None:
+def test_images_are_prepared_as_by_timm(tmp_path: Path) -> None:
     net = timm.create_model("test_resnet")
     save_file(net.state_dict(), tmp_path / "w.safetensors")
     loaded = load_model("timm:test_resnet", weights=tmp_path / "w.safetensors")
@@ -51,7 +51,7 @@ def test_timm_images_are_prepared_as_timm_does(tmp_path: Path) -> None:
 
 
 def test_the_size_of_every_timm_network_is_understood() -> None:
-    """All ways that timm has, with its own transform beside ours."""
+    """Every way of resizing and cropping in timm, compared with its own transform."""
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}
     for name in timm.list_models():
         config = timm.data.resolve_data_config(
@@ -104,7 +104,7 @@ def test_weights_of_another_network_name_the_key(tmp_path: Path) -> None:
         ("timm:resnet18.a1_in2k", "did you mean timm:resnet18.a1_in1k"),
     ],
 )
-def test_unknown_names_are_answered_with_the_nearest(source: str, message: str) -> None:
+def test_unknown_names_suggest_the_nearest(source: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load_model(source)
 

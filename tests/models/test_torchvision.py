@@ -12,7 +12,7 @@ from small_files import normalised, photo, same, some_images
 import torchvision_ops
 from deformrs.errors import InputError
 from deformrs.models import load_model
-from deformrs.models.torchvision import read_weights
+from deformrs.models.torchvision import describe, read_weights
 from deformrs.runs.files import file_digest
 
 torchvision_ops.declare()
@@ -36,20 +36,19 @@ def test_torchvision_with_local_weights(tmp_path: Path) -> None:
     torch.testing.assert_close(got, want, rtol=0, atol=1e-5)
 
 
-def test_published_weights_bring_their_own_preparation(tmp_path: Path) -> None:
-    """The two files that are published for MobileNet-V2 differ in how they cut."""
+def test_published_weights_bring_their_own_preparation() -> None:
+    """The two published files of MobileNet-V2 differ in their resizing."""
     net = torchvision.models.mobilenet_v2()
     sizes = {}
     for entry in torchvision.models.get_model_weights("mobilenet_v2"):
-        weights = tmp_path / entry.url.rpartition("/")[2]
-        torch.save(net.state_dict(), weights)
-        loaded = load_model("torchvision:mobilenet_v2", weights=weights)
-        sizes[entry.name] = loaded.preparation.resize
+        file = Path(entry.url.rpartition("/")[2])
+        sizes[entry.name] = describe("mobilenet_v2", net, file).preparation.resize
     assert sizes == {"IMAGENET1K_V1": 256, "IMAGENET1K_V2": 232}
 
 
 def test_the_dotted_names_of_published_densenets_are_changed(tmp_path: Path) -> None:
-    names = list(torchvision.models.densenet121().state_dict())
+    with torch.device("meta"):
+        names = list(torchvision.models.densenet121().state_dict())
     dotted = [
         name.replace("norm1", "norm.1").replace("conv2", "conv.2") if "denselayer" in name else name
         for name in names
@@ -76,13 +75,6 @@ def test_the_number_of_classes_is_that_of_the_weights(tmp_path: Path) -> None:
     assert loaded.class_names is None
 
 
-def test_weights_of_another_network_name_the_key(tmp_path: Path) -> None:
-    save_file({"a": torch.ones(1)}, tmp_path / "w.safetensors")
-    with pytest.raises(InputError, match="'conv1.*.weight' is missing") as caught:
-        load_model("torchvision:resnet18", weights=tmp_path / "w.safetensors")
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("source", "message"),
     [
@@ -90,6 +82,6 @@ def test_weights_of_another_network_name_the_key(tmp_path: Path) -> None:
         ("torchvision:fcn_resnet50", "must be a classifier that torchvision knows"),
     ],
 )
-def test_unknown_names_are_answered_with_the_nearest(source: str, message: str) -> None:
+def test_unknown_names_suggest_the_nearest(source: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load_model(source)

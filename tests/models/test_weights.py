@@ -1,4 +1,4 @@
-"""Weights: read without running anything, and fitted or refused by name."""
+"""Weights: read without executing anything, and fitted or refused by key."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_hidden_payload_is_named_in_one_line(tmp_path: Path) -> None:
     assert message.endswith("save a plain state dict as .safetensors")
 
 
-def test_every_usual_wrapping_is_understood(tmp_path: Path) -> None:
+def test_every_common_nesting_and_prefix_is_read(tmp_path: Path) -> None:
     net = tiny_net(seed=3)
     state = net.state_dict()
     parallel = {f"module.{key}": value for key, value in state.items()}
@@ -92,7 +92,7 @@ def test_counters_of_old_checkpoints_may_be_missing() -> None:
     fit_state(TinyNet(), state, "old.pth")
 
 
-def test_what_does_not_fit_is_named_and_counted() -> None:
+def test_mismatched_keys_are_named_and_counted() -> None:
     state = tiny_net(classes=7).state_dict()
     state["head.scale"] = torch.ones(1)
     state["head.offset"] = torch.ones(1)
@@ -108,7 +108,7 @@ def test_what_does_not_fit_is_named_and_counted() -> None:
 
 
 class Renaming(nn.Module):
-    """As torchvision's vision transformers: older files have another name, and say how old."""
+    """As torchvision's vision transformers: older files have another key and a version."""
 
     _version = 2
 
@@ -178,7 +178,7 @@ def test_a_file_that_was_cut_off_is_one_line(tmp_path: Path, name: str) -> None:
     ],
     ids=["tensor", "list", "empty", "numbers", "other key", "number as key"],
 )
-def test_what_is_no_state_dict_is_refused(tmp_path: Path, content: object) -> None:
+def test_other_content_than_a_state_dict_is_refused(tmp_path: Path, content: object) -> None:
     torch.save(content, tmp_path / "w.pth")
     with pytest.raises(InputError, match="must hold a state dict, bare or under state_dict"):
         read_state(tmp_path / "w.pth")
