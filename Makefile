@@ -1,25 +1,35 @@
-# `make quickstart` and `make test` need nothing but Python 3.11 or newer with pip.
+# Every target builds the .venv it needs from Python 3.11 or newer with pip.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart test lint types unit clean
+.PHONY: help quickstart test lint types unit results clean
+.DEFAULT_GOAL := help
 
-quickstart: .venv/ready
+help:  ## Show this help
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+quickstart: .venv/ready  ## Train a small network on digits, certify it, draw the result
 	$(BIN)/deformrs quickstart
 
-test: lint types unit
+test: lint types unit  ## Run the linter, the type checker and all tests
 
-lint: .venv/dev
+lint: .venv/dev  ## Run ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: .venv/dev
+types: .venv/dev  ## Run mypy
 	$(BIN)/mypy
 
-unit: .venv/dev
+unit: .venv/dev  ## Run the tests, on all cores
 	$(BIN)/pytest -n auto --dist loadfile
 
-# Made anew whenever the requirements change; otherwise there is nothing to do.
+results: .venv/ready  ## Remake results/README.md, summary.csv and figures from the stored runs
+	$(BIN)/python results/make.py
+
+clean:  ## Remove the .venv, builds and runs
+	rm -rf .venv runs build dist
+
+# Rebuilt when the requirements change.
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
@@ -29,6 +39,3 @@ unit: .venv/dev
 .venv/dev: .venv/ready
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@
-
-clean:
-	rm -rf .venv runs build dist
