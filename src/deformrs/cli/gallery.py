@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +45,7 @@ from deformrs.report.gallery import (
     draw_growth,
     draw_samples,
     family_title,
+    one_per_class,
     sample_exhibit,
 )
 from deformrs.runs import Result, read_config, read_run
@@ -141,7 +142,9 @@ def gallery(
         ]
     elif data.data:
         dataset = data.load(preparation, None, names)
-        numbers = numbers or _default_numbers(results.values(), kind)
+        if not numbers:
+            certified = sorted(result.index for result in one_per_class(results.values()))
+            numbers = tuple(certified[: MOST_ROWS if kind == "certified" else 1]) or (0,)
         subjects = [_subject(dataset, index, results.get(index)) for index in numbers]
     else:
         raise InputError("the image", "missing", "is needed", "name a file, --run or --data")
@@ -183,16 +186,6 @@ def _load(model: ModelOptions, smoothing: SmoothingOptions, run: Path | None) ->
     check_same_model(config, loaded, smoothing)
     names = loaded.class_names or class_names_of(config)
     return dataclasses.replace(loaded, class_names=names)
-
-
-def _default_numbers(results: Iterable[Result], kind: str) -> tuple[int, ...]:
-    """Return the first certified image of each of a few classes, or the first image."""
-    first_of: dict[int, int] = {}
-    for result in results:
-        if result.correct:
-            first_of.setdefault(result.label, result.index)
-    numbers = sorted(first_of.values()) or [0]
-    return tuple(numbers[:MOST_ROWS] if kind == "certified" else numbers[:1])
 
 
 def _subject(dataset: ImageSet, index: int, result: Result | None) -> Subject:

@@ -8,6 +8,7 @@ from deformrs.report.gallery.exhibits import (
     certified_shifts,
     draw_gallery,
     draw_samples,
+    one_per_class,
     sample_exhibit,
 )
 from deformrs.report.gallery.families import (
@@ -33,5 +34,6 @@ __all__ = [
     "draw_growth",
     "draw_samples",
     "family_title",
+    "one_per_class",
     "sample_exhibit",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -26,6 +26,7 @@ from deformrs.report.gallery.tiles import (
     reach_px,
     shift_label,
 )
+from deformrs.runs import Result
 from deformrs.sampling import Progress
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.space import Space
@@ -162,6 +163,15 @@ def certified_shifts(certificate: Certificate, count: int, seed: int = 0) -> NDA
         while not certificate.covers(shift):
             shift *= 0.95
     return shifts
+
+
+def one_per_class(results: Iterable[Result]) -> list[Result]:
+    """Return the first result of each class that is correct, by label."""
+    first: dict[int, Result] = {}
+    for result in results:
+        if result.correct:
+            first.setdefault(result.label, result)
+    return [first[label] for label in sorted(first)]
 
 
 def sample_exhibit(
