@@ -21,7 +21,7 @@ RINGS: tuple[tuple[str, ...], ...] = (
 # Sampling may not know statistics, nor statistics torch: what is left and right of the counts.
 WITHOUT_TORCH = (
     *("certificate", "statistics", "noise", "regions", "stopping", "runs"),
-    *("data", "report.page", "report.export", "cli", "cli.report", "cli.pack"),
+    *("data", "report.document", "report.export", "cli", "cli.report", "cli.pack"),
 )
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Literal
 
 from deformrs.errors import InputError
-from deformrs.report.formats import one_line, signed
+from deformrs.report.formats import signed
 from deformrs.report.groups import TITLES, Group
 from deformrs.space import Block
 from deformrs.units import Unit
@@ -97,10 +95,9 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Board:
-    """All runs and all cells, in a fixed order. `names` has a short name per folder."""
+    """All runs and all cells, in a fixed order."""
 
     runs: tuple[RunCounts, ...]
-    names: dict[Path, str]
 
     @property
     def datasets(self) -> list[str]:
@@ -141,10 +138,6 @@ class Board:
         """All cells, in the order of summary.csv."""
         return [cell for dataset in self.datasets for cell in self.cells_of(dataset)]
 
-    def name(self, run: RunCounts) -> str:
-        """Return the short name of a run."""
-        return self.names[run.folder]
-
     @property
     def unused(self) -> list[tuple[RunCounts, str]]:
         """The runs that no cell is chosen from, and why."""
@@ -182,16 +175,13 @@ class Board:
 
 
 def make_board(runs: Sequence[RunCounts]) -> Board:
-    """Return the runs in a fixed order, however they are given; none may be given twice."""
+    """Return the runs in a fixed order, however they are given; no two may have one name."""
     if not runs:
         raise InputError("the runs", "none", "must be at least one", "give a run's folder")
-    folders = [run.folder.resolve() for run in runs]
-    for k, folder in enumerate(folders):
-        if folder in folders[:k]:
-            raise InputError(
-                "the runs", f"{folder} twice", "must be different ones", "give it once"
-            )
-    names = dict(zip((run.folder for run in runs), short_names(folders), strict=True))
+    names = [run.name for run in runs]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError("the runs", f"{name} twice", "must be different ones", "rename one")
     datasets, families = list(SIZES), (*FAMILIES, None)
     ordered = sorted(
         runs,
@@ -200,31 +190,10 @@ def make_board(runs: Sequence[RunCounts]) -> Board:
             families.index(run.family),
             run.deformation,
             run.order,
-            names[run.folder],
+            run.name,
         ),
     )
-    return Board(tuple(ordered), names)
-
-
-def short_names(folders: Sequence[Path]) -> list[str]:
-    """Return for each folder the shortest end of its path that no other has.
-
-    Where they lie in several folders it has two parts or more, but none from above the folder that
-    contains them all.
-
-    >>> short_names([Path("/a/mnist/turn-54"), Path("/a/cifar10/turn-54"), Path("/a/one")])
-    ['mnist/turn-54', 'cifar10/turn-54', 'one']
-    """
-    above = os.path.commonpath([folder.parent for folder in folders])
-    paths = [tuple(map(one_line, folder.relative_to(above).parts)) for folder in folders]
-    least = min(2, len({folder.parent for folder in folders}))
-    names = []
-    for k, path in enumerate(paths):
-        others = [*paths[:k], *paths[k + 1 :]]
-        ends = (path[-parts:] for parts in range(least, len(path)))
-        end = next((e for e in ends if all(o[-len(e) :] != e for o in others)), path)
-        names.append("/".join(end))
-    return names
+    return Board(tuple(ordered))
 
 
 def comparable(runs: Iterable[RunCounts]) -> tuple[RunCounts, ...]:

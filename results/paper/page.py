@@ -70,7 +70,7 @@ def write_results(runs: Iterable[StoredRun], out: Path, note: str = "") -> dict[
     board = make_board([count_run(run) for run in runs])
     (out / "figures").mkdir(parents=True, exist_ok=True)
     for chapter in board.chapters:
-        draw_chapter(board, chapter, out / chapter.figure)
+        draw_chapter(chapter, out / chapter.figure)
     write_atomically(out / SUMMARY, to_summary(board))
     # Last, so that the files a page refers to exist before it does.
     write_atomically(out / PAGE, to_page(board, note))
@@ -93,7 +93,7 @@ def to_page(board: Board, note: str = "") -> str:
         lines += ["", f"## {TITLES[dataset]}", "", f"The paper certified {SETTINGS[dataset]}."]
         for chapter in board.chapters:
             if chapter.dataset == dataset:
-                lines += _titled(chapter_table(board, chapter))
+                lines += _titled(chapter_table(chapter))
                 lines += ["", f"![{chapter.heading}: ours over the paper's]({chapter.figure})"]
         for table in (headline_table(board, dataset), compositions_table(board, dataset)):
             lines += _titled(table) if table is not None else []
@@ -104,7 +104,7 @@ def to_page(board: Board, note: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
-def draw_chapter(board: Board, chapter: Chapter, path: Path) -> None:
+def draw_chapter(chapter: Chapter, path: Path) -> None:
     """Draw a thin line per run, our best of them thick, the paper's best scale dashed."""
     figure = Figure(figsize=(8, 4.4), layout="constrained")
     axes = figure.add_subplot()
@@ -112,7 +112,7 @@ def draw_chapter(board: Board, chapter: Chapter, path: Path) -> None:
     best = envelope(list(curves.values()))
     add_steps(axes, best, "ours, best run", _OURS, width=3.2, zorder=3)
     for k, run in enumerate(chapter.runs):
-        label = f"{board.name(run)}: {run.noise}"
+        label = f"{run.name}: {run.noise}"
         add_steps(axes, curves[run.folder], label, COLOURS[k % len(COLOURS)], width=0.8, zorder=4)
     numbers = [n for radius in chapter.table.table_radii if (n := chapter.table.best(radius))]
     radii = [float(number.radius or 0) for number in numbers]

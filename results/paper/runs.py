@@ -10,7 +10,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
-from deformrs.checks import is_real
 from deformrs.errors import InputError
 from deformrs.noise import NoiseLaw
 from deformrs.noise.scaled import ScaledLaw
@@ -18,6 +17,7 @@ from deformrs.regions import Region
 from deformrs.report.captions import stopping_words
 from deformrs.report.curves import Curve, curve_of
 from deformrs.report.export import clock
+from deformrs.report.formats import one_line
 from deformrs.report.groups import Group, Member, lookup, make_groups
 from deformrs.report.radii import Radius
 from deformrs.report.summary import RegionCount, count_region, summarise
@@ -158,6 +158,11 @@ class RunCounts:
     classifier: str
     """The smoothed classifier: model, deformation and noise as JSON."""
 
+    @property
+    def name(self) -> str:
+        """The dataset and the folder: "mnist/rotation-54"."""
+        return f"{self.dataset}/{one_line(self.folder.resolve().name)}"
+
 
 def count_run(run: StoredRun) -> RunCounts:
     """Return the counts of a run on test images that the paper has numbers for.
@@ -223,7 +228,7 @@ def duration(seconds: float | None) -> str:
 
 
 def _radii_held(run: StoredRun, radii: list[Radius]) -> dict[tuple[int, str], int]:
-    """Radii rise, so the number of them at which an image is certified tells which ones."""
+    """Radii rise, so the number of them at which an image is certified determines which ones."""
     sizes = {result.certificate.space.size for result in run.results}
     values = {size: [radius.value(size) for radius in radii] for size in sizes}
     return {
@@ -298,44 +303,19 @@ def _provenance(member: Member) -> Provenance:
 
 def _training(folder: Path) -> tuple[int | None, float | None]:
     """The number of epochs, and the seconds of all."""
-    path = _file(folder, EPOCHS)
-    if path is None:
+    path = folder / EPOCHS
+    if not path.is_file():
         return None, None
-    try:
-        # After the last line break is a line that a training is about to finish.
-        lines = path.read_bytes().rpartition(b"\n")[0].decode("utf-8").splitlines()
-        seconds = [json.loads(line)["seconds"] for line in lines if line.strip()]
-        if not all(is_real(value) and value >= 0 for value in seconds):
-            raise ValueError("seconds must be numbers")
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, error) from None
+    seconds = [json.loads(line)["seconds"] for line in path.read_text("utf-8").splitlines()]
     return len(seconds), math.fsum(seconds)
 
 
 def _initial_run(folder: Path) -> str:
-    path = _file(folder, TRAINING)
-    if path is None:
+    path = folder / TRAINING
+    if not path.is_file():
         return ""
-    try:
-        metadata = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(metadata, dict):
-            raise ValueError("no mapping")
-    except ValueError as error:
-        raise _damaged(path, error) from None
+    metadata = json.loads(path.read_text("utf-8"))
     model = lookup(metadata, "options", "model")
     # Weights of that name are those of a folder; else a network has its own name.
     of_run = lookup(metadata, "model", "files", WEIGHTS) is not None
     return Path(model).name if of_run and isinstance(model, str) else ""
-
-
-def _file(folder: Path, name: str) -> Path | None:
-    """A file of the training; the best epoch lies in a folder of it."""
-    above = folder.resolve()
-    places = [folder, above.parent] if above.name == "best" else [folder]
-    return next((place / name for place in places if (place / name).is_file()), None)
-
-
-def _damaged(path: Path, error: Exception) -> InputError:
-    return InputError(
-        str(path), f"damaged ({error!r})", "must be as deformrs train wrote it", "restore it"
-    )

@@ -28,7 +28,7 @@ BELOW, NOT_REQUESTED = "below the paper", "requested of no run"
 NONE = Text(UNKNOWN)
 
 
-def chapter_table(board: Board, chapter: Chapter) -> Table:
+def chapter_table(chapter: Chapter) -> Table:
     """Return a row for each radius of the paper's table, and one for the average radius."""
     cells = [cell for cell in chapter.cells if cell.kind in ("table", "average")]
     used = [cell.number for cell in cells]
@@ -38,7 +38,7 @@ def chapter_table(board: Board, chapter: Chapter) -> Table:
         title=chapter.heading,
         align="lrrrl",
         columns=("radius", "paper, best scale", "ours", "difference", "our scale"),
-        rows=tuple(_chapter_row(board, chapter, cell) for cell in cells),
+        rows=tuple(_chapter_row(chapter, cell) for cell in cells),
         notes=(*_image_notes(chapter), *explained(used)),
     )
 
@@ -76,7 +76,7 @@ def compositions_table(board: Board, dataset: str) -> Table | None:
             rows.append(
                 (
                     Text(published, cell.radius),
-                    Text(route, f"{board.name(cell.run)}: {cell.run.noise}"),
+                    Text(route, f"{cell.run.name}: {cell.run.noise}"),
                     Text(cell.number.label),
                     _ours(cell.count or 0, cell.run),
                     _difference(cell),
@@ -108,7 +108,7 @@ def runs_table(board: Board) -> Table:
             *("alpha", "device", "precision", "samples used", "certification time"),
             "model accuracy",
         ),
-        rows=tuple(_run_row(board, run) for run in board.runs),
+        rows=tuple(map(_run_row, board.runs)),
         notes=(
             "Training time is that of all epochs, certification time that of all images, without "
             "compiling before the first, in hours, minutes and seconds; – is what the folder of a "
@@ -116,7 +116,7 @@ def runs_table(board: Board) -> Table:
             "as they are.",
             *_total_times(board),
             *_stopping_rules(board),
-            *(f"Not compared: {board.name(run)}: {why}." for run, why in board.unused),
+            *(f"Not compared: {run.name}: {why}." for run, why in board.unused),
         ),
     )
 
@@ -135,7 +135,7 @@ def twins_table(board: Board) -> Table | None:
         ]
         full = max(twins, key=lambda twin: twin.total, default=few)
         if twins and few.radii_held.keys() & full.radii_held.keys():
-            rows.append(_twin_row(board, few, full))
+            rows.append(_twin_row(few, full))
     if not rows:
         return None
     return Table(
@@ -173,7 +173,7 @@ def _difference(cell: Cell) -> Text:
     return Text(cell.difference, "" if cell.reached else ", ".join(words))
 
 
-def _chapter_row(board: Board, chapter: Chapter, cell: Cell) -> tuple[Text, ...]:
+def _chapter_row(chapter: Chapter, cell: Cell) -> tuple[Text, ...]:
     unit, scale = chapter.block.unit, cell.number.scale_label
     where = f"scale {scale}" if scale and cell.theirs > 0 else ""
     if cell.kind == "average":
@@ -181,7 +181,7 @@ def _chapter_row(board: Board, chapter: Chapter, cell: Cell) -> tuple[Text, ...]
         ours = Text(unit.format_down(cell.ours))
     else:
         theirs, ours = Text(cell.number.label, where), _ours(cell.count or 0, cell.run)
-    run = Text(cell.run.scale_label, board.name(cell.run)) if cell.ours > 0 else NONE
+    run = Text(cell.run.scale_label, cell.run.name) if cell.ours > 0 else NONE
     return Text(radius_label(cell)), theirs, ours, _difference(cell), run
 
 
@@ -222,12 +222,12 @@ def _image_notes(chapter: Chapter) -> list[str]:
     return notes
 
 
-def _run_row(board: Board, run: RunCounts) -> tuple[Text, ...]:
+def _run_row(run: RunCounts) -> tuple[Text, ...]:
     facts = run.provenance
     whole = facts.images is None or facts.images == run.total
     accuracy = UNKNOWN if run.plain is None else f"{percent_down(run.plain, run.total, 2)} %"
     return (
-        *map(Text, (board.name(run), run.deformation, run.noise)),
+        *map(Text, (run.name, run.deformation, run.noise)),
         Text(
             UNKNOWN if facts.epochs is None else str(facts.epochs),
             f"from the weights of {facts.initial_run}" if facts.initial_run else "",
@@ -264,7 +264,7 @@ def _stopping_rules(board: Board) -> list[str]:
     rules: dict[str, list[str]] = {}
     for run in board.runs:
         if run.provenance.until:
-            rules.setdefault(run.provenance.until, []).append(board.name(run))
+            rules.setdefault(run.provenance.until, []).append(run.name)
     if not rules:
         return []
     rows = "; ".join(f"{rule} – {', '.join(runs)}" for rule, runs in rules.items())
@@ -275,7 +275,7 @@ def _stopping_rules(board: Board) -> list[str]:
     ]
 
 
-def _twin_row(board: Board, few: RunCounts, full: RunCounts) -> tuple[Text, ...]:
+def _twin_row(few: RunCounts, full: RunCounts) -> tuple[Text, ...]:
     both = sorted(few.radii_held.keys() & full.radii_held.keys())
     pairs = [(few.radii_held[key], full.radii_held[key]) for key in both]
     counts = (
@@ -286,7 +286,7 @@ def _twin_row(board: Board, few: RunCounts, full: RunCounts) -> tuple[Text, ...]
         sum(max(0, here - there) for here, there in pairs),
         sum(max(0, there - here) for here, there in pairs),
     )
-    names = (Text(board.name(run), _samples(run)) for run in (few, full))
+    names = (Text(run.name, _samples(run)) for run in (few, full))
     return (*names, *(Text(f"{count:,}") for count in counts))
 
 

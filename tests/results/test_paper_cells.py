@@ -16,7 +16,7 @@ from paper_runs import DEGREE, IMAGES, compare, images, run, table_rows, turns
 from deformrs import Affine, Gaussian, Rotation, Scaling, Translation, Uniform
 from deformrs.runs import StoredRun, read_run
 from made_runs import many, stored
-from paper.cells import family_cells, make_board, short_names
+from paper.cells import family_cells, make_board
 from paper.numbers import NUMBERS, paper_table
 from paper.page import COLUMNS, to_page, write_results
 from paper.runs import count_run
@@ -58,9 +58,9 @@ def test_what_is_below_is_shown_and_counted(tmp_path: Path) -> None:
     assert len(table) == 11, "ten radii and the average"
     assert table[4] == [
         *("60°", "94.05 % (scale 90°)", "50.00 % (20/40)"),
-        *("−44.05 (below the paper)", "180° (turn180)"),
+        *("−44.05 (below the paper)", "180° (mnist/turn180)"),
     ]
-    assert table[9] == ["180°", "0.00 %", "50.00 % (20/40)", "+50.00", "180° (turn180)"]
+    assert table[9] == ["180°", "0.00 %", "50.00 % (20/40)", "+50.00", "180° (mnist/turn180)"]
     assert table[10][:2] == ["ACR", "163.12° (scale 180°)"]
     assert sum("below the paper" in row[3] for row in table) == 10
 
@@ -161,13 +161,13 @@ def test_the_best_is_not_sought_among_fewer_images(tmp_path: Path) -> None:
     few = run(tmp_path / "few", 10, Rotation(), Uniform(54 * DEGREE), total=10)
     found, page = compare([few, *turns(tmp_path)])
     assert found["mnist", "rotation", "0"]["ours"] == "75.00"
-    assert "Not compared: few: 10 images, fewer than other runs of its kind." in page
-    assert "| few | rotation |" in page
+    assert "Not compared: mnist/few: 10 images, fewer than other runs of its kind." in page
+    assert "| mnist/few | rotation |" in page
     twice = table_rows(page, "The same classifiers certified twice")
     # 0, 10, 30, 38.24 and 45 degrees are held by all of the first ten, in both runs.
     assert twice == [
         [
-            *("few (always 1,000 samples)", "mnist/turn54 (always 1,000 samples)"),
+            *("mnist/few (always 1,000 samples)", "mnist/turn54 (always 1,000 samples)"),
             *("10", "50", "50", "50", "0", "0"),
         ]
     ]
@@ -245,7 +245,7 @@ def test_a_run_at_a_looser_alpha_is_not_chosen(tmp_path: Path) -> None:
     found, page = compare([*turns(tmp_path), loose])
     assert found["mnist", "rotation", "0"]["ours"] == "75.00"
     assert {row["alpha"] for row in found.values()} == {"0.001"}
-    assert "Not compared: better: alpha 0.4, the paper's is 0.001." in page
+    assert "Not compared: mnist/better: alpha 0.4, the paper's is 0.001." in page
     strict = read_run(better.folder, alpha=0.0001)
     first = compare([*turns(tmp_path / "b"), strict])[0]["mnist", "rotation", "0"]
     assert (first["ours"], first["alpha"]) == ("97.50", "0.0001")
@@ -303,35 +303,3 @@ def test_the_summary_speaks_of_what_is_compared_and_counts_what_is_not(tmp_path:
         "MNIST dct, MNIST vector field, CIFAR-10 dct, CIFAR-10 vector field, ImageNet rotation, "
         "ImageNet scaling, ImageNet translation, ImageNet affine, ImageNet rotation+shear."
     )
-
-
-@pytest.mark.parametrize("end", ['{"epoch": 2, "sec', '{"seconds": 7}', "\x00", "{"])
-def test_an_unfinished_line_of_the_training_log(end: str, tmp_path: Path) -> None:
-    made = run(tmp_path / "one", 3, Rotation(), TURN)
-    (made.folder / "epochs.jsonl").write_text('{"epoch": 1, "seconds": 5}\n' + end)
-    page = compare([made])[1]
-    assert table_rows(page, "The runs")[0][3:5] == ["1", "0:00:05"]
-
-
-@pytest.mark.parametrize(
-    ("folders", "names"),
-    [
-        (["/home/me/a/x", "/home/me/a/y"], ["x", "y"]),
-        (["/home/me/a/x"], ["x"]),
-        (["/home/me/p/mnist/x", "/data/q/cifar10/y"], ["mnist/x", "cifar10/y"]),
-        (["/home/me/a/best", "/home/me/b/best"], ["a/best", "b/best"]),
-        (["/h/p/m/x/best", "/h/q/c/x/best", "/h/q/c/y"], ["m/x/best", "c/x/best", "c/y"]),
-        (["/h/few", "/h/mnist/few"], ["few", "mnist/few"]),
-        (["/h/m/x", "/h/m/x/best"], ["x", "x/best"]),
-    ],
-)
-def test_names_are_no_longer_than_needed(folders: list[str], names: list[str]) -> None:
-    assert short_names([Path(folder) for folder in folders]) == names
-    assert short_names([Path(folder) for folder in reversed(folders)]) == names[::-1]
-
-
-def test_legends_tell_the_best_epochs_of_two_trainings_apart(tmp_path: Path) -> None:
-    runs = [run(tmp_path / name / "best", 30, Rotation(), TURN) for name in ("first", "second")]
-    figure = write_results(runs, tmp_path / "out")["figures/mnist-rotation.svg"].read_text()
-    assert "first/best: " in figure
-    assert "second/best: " in figure

@@ -94,7 +94,7 @@ def test_only_orders_of_the_same_maps_are_compared(
     chain = run(tmp_path / "chain", 35, Compose(*parts), law, "mnist")
     found, page = compare([chain])
     assert bool(found) == valid
-    assert ("Not compared: chain: the paper has no composition of these" in page) != valid
+    assert ("Not compared: mnist/chain: the paper has no composition of these" in page) != valid
     if valid:
         assert found["mnist", MOVED.name, MOVED.text]["ours"] == "87.50"
 
@@ -140,13 +140,13 @@ def test_a_shear_comes_after_the_turn(turned_first: bool, tmp_path: Path) -> Non
     """The paper's map is R(theta) times the shear, and no other is what the text says."""
     parts = (Rotation(), Shear()) if turned_first else (Shear(), Rotation())
     law = Independent(*(Uniform(1.0) for _ in parts))
-    chain = run(tmp_path / "chain", 38, Compose(*parts), law, "cifar10")
+    chain = run(tmp_path / "sheared", 38, Compose(*parts), law, "cifar10")
     fuller = both_routes(tmp_path)[1]
     found, page = compare([chain, fuller])
     key = ("cifar10", f"{SHEARED.name}, composed", SHEARED.text)
     said = "the paper has no composition of these families in this order"
     assert (key in found) == turned_first
-    assert (f"Not compared: chain: {said}." in page) != turned_first
+    assert (f"Not compared: cifar10/sheared: {said}." in page) != turned_first
     if turned_first:
         assert found[key]["ours"] == "95.00"
 

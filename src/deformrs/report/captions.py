@@ -93,7 +93,7 @@ def legend_label(member: Member) -> str:
 def headline(section: Section, entry: Entry) -> tuple[str, str]:
     """Return the certified accuracy to remember of a run, and the sentence that explains it.
 
-    It speaks of the first requested radius; without one, of the largest at which half of the
+    It is about the first requested radius; without one, of the largest at which half of the
     correct predictions still hold.
     """
     summary = entry.summary

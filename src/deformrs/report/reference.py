@@ -1,4 +1,4 @@
-"""Reference certified accuracies that a report shows beside its runs, read from a CSV file.
+"""Reference certified accuracies for comparison with runs, read from a CSV file.
 
 One line per number, with the columns
 

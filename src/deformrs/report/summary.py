@@ -135,10 +135,9 @@ def noise_words(results: Sequence[Result]) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """How many of `total` images are correct and certified at `radius`."""
+    """How many of `total` images are correct and certified at the radius labelled `shown`."""
 
     shown: str
-    radius: float
     certified: int
     total: int
 
@@ -152,7 +151,7 @@ def accuracy_rows(results: Sequence[Result], radii: dict[str, float]) -> list[Ro
     """Return one row for each radius, given under its label: {"10°": math.radians(10)}."""
     check_results(results)
     return [
-        Row(label, radius, count_certified(results, radius), len(results))
+        Row(label, count_certified(results, radius), len(results))
         for label, radius in radii.items()
     ]
 

@@ -1,6 +1,6 @@
-// Charts one can read off, zoom and switch on and off, with mouse, finger or keyboard.
+// Charts that can be read off and zoomed, with mouse, touch or keyboard.
 
-/** The curves of a chart with what the legend says of them, in its order. */
+/** Return the curves of a chart with their legend entries, in the order of the legend. */
 function seriesOf(data) {
   const colour = (k) => `c${k % 8}`;
   const runs = data.curves.map((curve, k) => ({
@@ -111,13 +111,13 @@ class Chart {
     this.read();
   }
 
-  /** Write what holds at the cursor into the legend. */
+  /** Write the values at the cursor into the legend. */
   read() {
     this.box.querySelector(".at").textContent = `at ${radiusText(this.cursor, 12, this.data.sign)}`;
     for (const one of this.series) one.value.textContent = one.hidden ? "" : one.read(this.cursor);
   }
 
-  /** Read off at a radius that can be written out, so that what is said there is exact. */
+  /** Move the cursor to a radius with few decimals, so that the values there are exact. */
   point(to) {
     const [low, high] = this.view.x;
     this.cursor = roundRadius(Math.min(Math.max(to, low), high), this.data.decimals, high - low);

@@ -1,8 +1,8 @@
-// The table of classes: sorted by a click, searched by name, one run at a time.
+// The table of classes of one run: sorted by column, searched by name.
 
 const FEW = 50;
 
-/** The columns of the table: a title, the text of a cell and the key it is sorted by. */
+/** Return the columns of the table: title, text of a cell, tooltip and sort key. */
 function classColumns(data) {
   const shareColumn = (title, place) => ({
     title,

@@ -2,7 +2,7 @@
 
 const MARGIN = { left: 52, right: 14, top: 12, bottom: 44 };
 
-/** Makes SVG elements under `parent`, whose own namespace they take. */
+/** Add an SVG element to `parent`. */
 function svg(parent, name, attributes, text) {
   const element = parent.ownerDocument.createElementNS(parent.namespaceURI, name);
   for (const [key, value] of Object.entries(attributes || {})) element.setAttribute(key, value);
@@ -11,7 +11,7 @@ function svg(parent, name, attributes, text) {
   return element;
 }
 
-/** Where radii and shares lie on the drawing. */
+/** Return the maps between radii and shares and the drawing's coordinates. */
 function scalesFor(view, width, height) {
   const inner = { width: width - MARGIN.left - MARGIN.right, height: height - MARGIN.top - MARGIN.bottom };
   const [x0, x1] = view.x;
@@ -25,7 +25,7 @@ function scalesFor(view, width, height) {
   };
 }
 
-/** A step curve as a path: level up to each end, then down. */
+/** Return a step curve as an SVG path: level up to each end, then down. */
 function stepPath(ends, shareOf, scales) {
   const point = (number) => number.toFixed(2);
   let path = `M${point(scales.x(0))} ${point(scales.y(ends.length ? shareOf(0) : 0))}`;
@@ -35,7 +35,7 @@ function stepPath(ends, shareOf, scales) {
   return path + "H1e5";
 }
 
-/** Axes, grid and labels. */
+/** Draw axes, grid and labels. */
 function drawFrame(root, data, view, scales, width, height) {
   const bottom = height - MARGIN.bottom;
   const digits = Math.max(0, Math.ceil(-Math.log10((view.x[1] - view.x[0]) / 6)) + 1);
@@ -55,7 +55,7 @@ function drawFrame(root, data, view, scales, width, height) {
   svg(root, "text", { class: "axis", x: middle, y: height - 8, "text-anchor": "middle" }, data.axis);
 }
 
-/** All curves and points that are switched on: the first runs on top, what is compared behind. */
+/** Draw the visible curves and points: the first runs on top, best and references behind. */
 function drawCurves(root, series, scales) {
   const order = ["best", "reference", "run"];
   const behind = [...series].reverse().sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind));
@@ -77,7 +77,7 @@ function drawCurves(root, series, scales) {
   }
 }
 
-/** The line at the radius that is read off, with a dot on each curve. */
+/** Draw the cursor line, with a dot on each curve. */
 function drawCursor(root, series, cursor, scales, height) {
   const x = scales.x(cursor);
   svg(root, "line", { class: "cursor", x1: x, x2: x, y1: MARGIN.top, y2: height - MARGIN.bottom });

@@ -1,6 +1,6 @@
-// How a chart is handled: pointer, wheel and keys.
+// Pointer, wheel and keys on a chart.
 
-/** Moving reads off, dragging with a mouse zooms, a finger only reads off. */
+/** Moving reads off; dragging zooms with a mouse, and reads off with a finger. */
 function listenToPointer(chart) {
   const { root } = chart;
   root.addEventListener("pointerdown", (event) => {
@@ -30,7 +30,7 @@ function listenToPointer(chart) {
   listenToWheel(chart);
 }
 
-/** The wheel zooms once the pointer has moved in the chart: a page scrolled past is left alone. */
+/** The wheel zooms once the pointer has moved in the chart, so that scrolling past does not. */
 function listenToWheel(chart) {
   const { root } = chart;
   root.addEventListener("pointerleave", () => (chart.armed = false));
@@ -62,7 +62,7 @@ function select(chart, from, to) {
   chart.point(chart.cursor);
 }
 
-/** Arrows read off, plus and minus zoom, 0 or Escape shows everything again. */
+/** Arrows read off, plus and minus zoom, 0 or Escape resets the view. */
 function listenToKeys(chart) {
   const stage = chart.root.parentElement;
   stage.addEventListener("keydown", (event) => {

@@ -1,13 +1,13 @@
-// Numbers as the page shows them: counts are exact, what is made of them is rounded down.
+// Numbers as text: counts are exact, shares are rounded down.
 
-/** A share in per cent with one decimal, rounded down. The division is exact enough: two different
- *  shares of fewer than a billion images never round to the same double. */
+/** Return a share in per cent with one decimal, rounded down. The division is exact enough: two
+ *  different shares of fewer than a billion images never round to the same double. */
 function percentDown(count, total) {
   const tenths = Math.floor((1000 * count) / total);
   return `${Math.floor(tenths / 10)}.${tenths % 10}`;
 }
 
-/** The first place whose end is not below x: what holds up to an end holds at all before it. */
+/** Return the first step whose end is not below x. */
 function placeAt(ends, x) {
   let low = 0;
   let high = ends.length;
@@ -19,13 +19,13 @@ function placeAt(ends, x) {
   return low;
 }
 
-/** How many images are right and certified at radius x. */
+/** Return how many images are correct and certified at radius x. */
 function countAt(curve, x) {
   const place = placeAt(curve.ends, x);
   return place < curve.ends.length ? curve.counts[place] : 0;
 }
 
-/** The reference point nearest to x. */
+/** Return the reference point nearest to x. */
 function nearestPoint(points, x) {
   let best = null;
   for (const point of points) {
@@ -34,30 +34,30 @@ function nearestPoint(points, x) {
   return best;
 }
 
-/** Round numbers from low to high, about `wanted` of them. */
-function ticks(low, high, wanted) {
-  const rough = (high - low) / Math.max(1, wanted);
+/** Return about `number` round numbers from low to high. */
+function ticks(low, high, number) {
+  const rough = (high - low) / Math.max(1, number);
   if (!(rough > 0)) return [low];
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((k) => k * power).find((s) => s >= rough * 0.999) || 10 * power;
-  const found = [];
+  const result = [];
   for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) {
-    found.push(Number((k * step).toPrecision(12)));
+    result.push(Number((k * step).toPrecision(12)));
   }
-  return found;
+  return result;
 }
 
-/** The nearest radius with few decimals, more of them where little of the axis is shown. */
+/** Return the nearest radius with few decimals, more of them when the axis is zoomed in. */
 function roundRadius(x, decimals, width) {
   return Number(x.toFixed(Math.max(decimals, Math.min(12, Math.ceil(-Math.log10(width / 200))))));
 }
 
-/** A radius as text, without trailing zeros. */
+/** Return a radius as text, without trailing zeros. */
 function radiusText(x, decimals, sign) {
   return `${Number(x.toFixed(decimals))}${sign}`;
 }
 
-/** Rows sorted by what `keyOf` gives, unknown last, equal ones in the order they had. */
+/** Return rows sorted by `keyOf`, unknown ones last, equal ones in their old order. */
 function sortedRows(rows, keyOf, descending) {
   const turn = descending ? -1 : 1;
   return rows
@@ -73,7 +73,7 @@ function sortedRows(rows, keyOf, descending) {
     .map((each) => each.row);
 }
 
-/** A range of the axis zoomed by `factor` about `centre`, kept within [0, largest]. */
+/** Return a range of the axis zoomed by `factor` about `centre`, within [0, largest]. */
 function zoomed(range, factor, centre, largest) {
   const width = Math.min(largest, Math.max(largest / 2000, (range[1] - range[0]) * factor));
   const share = (centre - range[0]) / (range[1] - range[0]);

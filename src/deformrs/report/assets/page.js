@@ -1,4 +1,4 @@
-// Brings the page to life; without a browser it hands its functions to whoever tests them.
+// Starts charts and tables; without a browser, exports the functions for the tests.
 
 function start(document) {
   const data = JSON.parse(document.getElementById("data").textContent);
