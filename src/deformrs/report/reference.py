@@ -19,9 +19,9 @@ from fractions import Fraction
 from pathlib import Path
 
 from deformrs.errors import InputError
-from deformrs.report.radii import Radius
+from deformrs.report.radii import parse_radii
 from deformrs.space import Block
-from deformrs.units import Size, parse_quantity
+from deformrs.units import Size
 
 REQUIRED, OPTIONAL = ("dataset", "deformation", "radius", "accuracy"), ("name",)
 
@@ -77,25 +77,21 @@ def references_for(
 ) -> tuple[Reference, ...]:
     """Return the references for one deformation on one dataset, a name each."""
     points: dict[str, dict[Fraction, Fraction]] = {}
-    for number in numbers:
-        if (number.dataset, number.deformation) == (dataset, deformation):
-            try:
-                parse_quantity(number.radius, block.unit, size)
-            except InputError as error:
-                raise InputError(
-                    f"the radius in {number.line}", repr(number.radius), error.rule, error.remedy
-                ) from None
-            radius = Radius(number.radius, block).displayed(size)
-            if (
-                points.setdefault(number.name, {}).setdefault(radius, number.accuracy)
-                != number.accuracy
-            ):
-                raise InputError(
-                    number.line,
-                    "another accuracy",
-                    "must not contradict a line above",
-                    "remove one",
-                )
+    own = (n for n in numbers if (n.dataset, n.deformation) == (dataset, deformation))
+    for number in own:
+        radii = parse_radii([number.radius], block, size)
+        if not radii:
+            raise InputError(
+                f"the radius in {number.line}",
+                repr(number.radius),
+                f"must be a radius of {deformation}",
+                f"e.g. {block.unit.example}",
+            )
+        of_name, radius = points.setdefault(number.name, {}), radii[0].displayed(size)
+        if of_name.setdefault(radius, number.accuracy) != number.accuracy:
+            raise InputError(
+                number.line, "another accuracy", "must not contradict a line above", "remove one"
+            )
     return tuple(Reference(name, tuple(sorted(some.items()))) for name, some in points.items())
 
 
