@@ -105,6 +105,7 @@ def test_every_option_of_both_verbs_is_checked_against_its_type(table: str) -> N
         ("noise = 'a'\n" + DATA + RUN, r"'noise' in .* move it to \[\[runs\]\]"),
         (DATA + "noise = 'a'\n" + RUN, r"'noise' in \[train\] of .* move it to \[\[runs\]\]"),
         (DATA + "epoch = 3\n" + RUN, r"'epoch' in \[train\] of .* did you mean 'epochs'"),
+        (DATA + "trust_code = true\n" + RUN, r"'trust_code' in \[train\] of .* is unknown"),
         (DATA + "split = 'test'\n" + RUN, r"'split' in \[train\] of .* is unknown"),
         (DATA + "epochs = '3'\n" + RUN, r"epochs in \[train\] of .* must be an integer"),
         (DATA + "epochs = true\n" + RUN, "epochs in .* is True; it must be an integer"),
@@ -209,7 +210,7 @@ def test_other_noise_of_the_same_network(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("old", ["small_cnn", "rotation"])
-def test_python_code_that_a_file_names_is_not_executed(tmp_path: Path, old: str) -> None:
+def test_guarantee_python_code_that_a_sweep_names_is_not_executed(tmp_path: Path, old: str) -> None:
     """Guarantee of `read_sweep`: without `trust_code`, no Python file is executed."""
     marker = tmp_path / "executed"
     (tmp_path / "net.py").write_text(f"open({str(marker)!r}, 'w')\n")

@@ -181,6 +181,7 @@ class StartOptions:
     channels: int | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    trust_code: bool = False
 
     def load(self, num_classes: int, channels: int, seed: int) -> InitialNetwork:
         """Return the initial network."""
@@ -191,6 +192,7 @@ class StartOptions:
             weights=None if self.weights is None else Path(self.weights),
             pretrained=self.pretrained,
             seed=seed,
+            trust_code=self.trust_code,
         )
         spec = dataclasses.replace(start.spec, preparation=_changed(start.spec.preparation, self))
         if self.mean is not None or self.std is not None:
@@ -328,7 +330,7 @@ trust_code_option: Decorator = click.option(
     "--trust-code",
     is_flag=True,
     help="Run code that comes with a file: a .pt2 program, or Python files that a run folder "
-    "names. Only for files from people you trust.",
+    "or a sweep names. Only for files from people you trust.",
 )
 
 
@@ -492,6 +494,7 @@ def start_options(*, required: bool) -> Decorator:
         ),
         click.option("--weights", help="A .safetensors or .pth state dict to start from."),
         click.option("--pretrained", is_flag=True, help="Start from the published weights."),
+        trust_code_option,
         *_preparation_options,
     )
 

@@ -6,26 +6,13 @@
     model = "resnet18"
     [certify]                             # options of deformrs certify
     n = 1000
-    radii = ["10deg", "30deg"]
-    split = "test"                        # or "held-out", with hold_out = 0.1 in [train]
     [[runs]]
     deformation = "rotation"
     noise = ["uniform:54deg", "uniform:180deg"]     # one run each
-    [[runs]]
-    name = "shift"
-    deformation = "translation"
-    noise = "gaussian:0.4"
     train = { consistency = 10 }          # for these runs only
-    certify = { n = 10000 }
-    [[runs]]
-    network = "shift"                     # certifies the network of a run above again
-    noise = "gaussian:0.3"                # by default, noise and deformation of "shift"
-    [[runs]]
-    begin = "shift"                       # trains on from the weights of a run above
-    deformation = "translation"
-    noise = "gaussian:0.8"
 
-Other paths are relative to the working directory, as on the command line.
+docs/training.md describes all of it. Other paths are relative to the working directory, as on the
+command line.
 """
 
 from __future__ import annotations
@@ -50,7 +37,7 @@ from deformrs.cli.options import (
     StartOptions,
     TrainingOptions,
 )
-from deformrs.cli.sweep_run import MACHINE_OPTIONS, SweepRun, network_in
+from deformrs.cli.sweep_run import MACHINE_OPTIONS, SweepRun
 from deformrs.data.image_set import HELD_OUT
 from deformrs.errors import DeformRSError, InputError, UnsupportedError, did_you_mean
 from deformrs.geometry import Padding
@@ -82,7 +69,7 @@ _RULES: dict[Hint, tuple[str, str]] = {
 
 def _hints(kind: type, *names: str) -> dict[str, Hint]:
     hints = get_type_hints(kind)
-    return {name: hints[name] for name in names or hints}
+    return {name: hints[name] for name in names or hints if name != "trust_code"}
 
 
 TRAIN: dict[str, Hint] = {
@@ -190,7 +177,7 @@ def plan_sweep(
                 smoothing = SmoothingOptions(deformation, noise, _padding(train, network))
                 if not trust_code:
                     _check_no_code(str(train.get("model")), deformation)
-                run = _run(folder, smoothing, train, certify, network, begin)
+                run = _run(folder, smoothing, train, certify, network, begin, trust_code)
                 queries = _fitting_queries(certify, deformation, misfits)
                 runs.append(dataclasses.replace(run, queries=queries))
     applied = {query.text for run in runs for query in run.queries}
@@ -273,6 +260,7 @@ def _run(
     certify: Values,
     network: SweepRun | None,
     begin: SweepRun | None,
+    trust_code: bool,
 ) -> SweepRun:
     """Return one run, checked as far as it can be without data; its queries are missing."""
     if network is not None:
@@ -281,7 +269,8 @@ def _run(
         for key in ("data", "model"):
             if not train.get(key):
                 raise InputError(key, "missing", "is needed to train", f"add {key} to [train]")
-        start, training = _build(StartOptions, train), _build(TrainingOptions, train)
+        start = _build(StartOptions, train | {"trust_code": trust_code})
+        training = _build(TrainingOptions, train)
         data = _build(DataOptions, train | {"split": "train"})
         if training.augment != "auto":
             parse_augmentation(training.augment)
@@ -291,17 +280,15 @@ def _run(
     test = _build(DataOptions, {"data": data.data, "data_root": data.data_root, **certify})
     if test.split == HELD_OUT:
         _check_held_out(training, data, test)
-    model, weights = network_in(folder if network is None else network.folder, start.model)
+    model = str(folder if network is None else network.folder)
+    execution: Values = {"device": training.device, **certify, "trust_code": trust_code}
     return SweepRun(
         folder=folder,
         start=start,
         data=data,
         smoothing=smoothing,
         training=training,
-        model=_build(
-            ModelOptions,
-            {"device": training.device, **certify, "model": model, "weights": weights},
-        ),
+        model=_build(ModelOptions, execution | {"model": model}),
         test=test,
         sampling=_build(SamplingOptions, certify),
         queries=(),
