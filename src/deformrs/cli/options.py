@@ -181,7 +181,6 @@ class StartOptions:
     channels: int | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
-    trust_code: bool = False
 
     def load(self, num_classes: int, channels: int, seed: int) -> InitialNetwork:
         """Return the initial network."""
@@ -192,7 +191,6 @@ class StartOptions:
             weights=None if self.weights is None else Path(self.weights),
             pretrained=self.pretrained,
             seed=seed,
-            trust_code=self.trust_code,
         )
         spec = dataclasses.replace(start.spec, preparation=_changed(start.spec.preparation, self))
         if self.mean is not None or self.std is not None:
@@ -494,7 +492,6 @@ def start_options(*, required: bool) -> Decorator:
         ),
         click.option("--weights", help="A .safetensors or .pth state dict to start from."),
         click.option("--pretrained", is_flag=True, help="Start from the published weights."),
-        trust_code_option,
         *_preparation_options,
     )
 

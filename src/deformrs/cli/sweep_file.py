@@ -37,7 +37,7 @@ from deformrs.cli.options import (
     StartOptions,
     TrainingOptions,
 )
-from deformrs.cli.sweep_run import MACHINE_OPTIONS, SweepRun
+from deformrs.cli.sweep_run import MACHINE_OPTIONS, SweepRun, network_in
 from deformrs.data.image_set import HELD_OUT
 from deformrs.errors import DeformRSError, InputError, UnsupportedError, did_you_mean
 from deformrs.geometry import Padding
@@ -69,7 +69,7 @@ _RULES: dict[Hint, tuple[str, str]] = {
 
 def _hints(kind: type, *names: str) -> dict[str, Hint]:
     hints = get_type_hints(kind)
-    return {name: hints[name] for name in names or hints if name != "trust_code"}
+    return {name: hints[name] for name in names or hints}
 
 
 TRAIN: dict[str, Hint] = {
@@ -177,7 +177,7 @@ def plan_sweep(
                 smoothing = SmoothingOptions(deformation, noise, _padding(train, network))
                 if not trust_code:
                     _check_no_code(str(train.get("model")), deformation)
-                run = _run(folder, smoothing, train, certify, network, begin, trust_code)
+                run = _run(folder, smoothing, train, certify, network, begin)
                 queries = _fitting_queries(certify, deformation, misfits)
                 runs.append(dataclasses.replace(run, queries=queries))
     applied = {query.text for run in runs for query in run.queries}
@@ -260,7 +260,6 @@ def _run(
     certify: Values,
     network: SweepRun | None,
     begin: SweepRun | None,
-    trust_code: bool,
 ) -> SweepRun:
     """Return one run, checked as far as it can be without data; its queries are missing."""
     if network is not None:
@@ -269,8 +268,7 @@ def _run(
         for key in ("data", "model"):
             if not train.get(key):
                 raise InputError(key, "missing", "is needed to train", f"add {key} to [train]")
-        start = _build(StartOptions, train | {"trust_code": trust_code})
-        training = _build(TrainingOptions, train)
+        start, training = _build(StartOptions, train), _build(TrainingOptions, train)
         data = _build(DataOptions, train | {"split": "train"})
         if training.augment != "auto":
             parse_augmentation(training.augment)
@@ -280,15 +278,15 @@ def _run(
     test = _build(DataOptions, {"data": data.data, "data_root": data.data_root, **certify})
     if test.split == HELD_OUT:
         _check_held_out(training, data, test)
-    model = str(folder if network is None else network.folder)
-    execution: Values = {"device": training.device, **certify, "trust_code": trust_code}
+    model, weights = network_in(folder if network is None else network.folder, start.model)
+    execution: Values = {"device": training.device, **certify}
     return SweepRun(
         folder=folder,
         start=start,
         data=data,
         smoothing=smoothing,
         training=training,
-        model=_build(ModelOptions, execution | {"model": model}),
+        model=_build(ModelOptions, execution | {"model": model, "weights": weights}),
         test=test,
         sampling=_build(SamplingOptions, certify),
         queries=(),

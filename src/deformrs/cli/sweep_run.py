@@ -19,7 +19,7 @@ from deformrs.cli.options import (
 from deformrs.config import Config
 from deformrs.dataset import select_indices
 from deformrs.errors import InputError
-from deformrs.models.saved import MODEL
+from deformrs.models.saved import MODEL, WEIGHTS, of_file
 from deformrs.runs import CERTIFICATES, CONFIG, Result, read_config, read_run, write_atomically
 from deformrs.runs.files import file_digest, stored_bytes
 from deformrs.specs import python_files
@@ -31,7 +31,7 @@ MARK = "sweep.json"
 
 MACHINE_OPTIONS = (
     *("device", "devices", "compile", "workers", "data_root"),
-    *("checkpoint_seconds", "tensorboard", "trust_code"),
+    *("checkpoint_seconds", "tensorboard"),
 )
 """Options that decide where and how fast a run is computed, but not its results."""
 
@@ -69,14 +69,8 @@ class SweepRun:
         """The network that training begins with."""
         if self.begin is None:
             return self.start
-        model = self.begin.model
-        return dataclasses.replace(
-            self.start,
-            model=model.model,
-            weights=None,
-            pretrained=False,
-            trust_code=model.trust_code,
-        )
+        model, weights = network_in(self.begin.folder, self.start.model)
+        return dataclasses.replace(self.start, model=model, weights=weights, pretrained=False)
 
     def is_done(self) -> bool:
         """Return whether it is certified with these very options.
@@ -178,6 +172,14 @@ class SweepRun:
                 str(self.folder / CONFIG), "of another kind", "must be from a sweep", "remove it"
             )
         return select_indices(total, self.sampling.skip, self.sampling.max)
+
+
+def network_in(folder: Path, model: str) -> tuple[str, str | None]:
+    """Return the model and weights that name the network trained into `folder` as `model`.
+
+    A folder never makes a Python file run: such a network is named by its file and its weights.
+    """
+    return (model, str(folder / WEIGHTS)) if of_file(model) else (str(folder), None)
 
 
 def _read_json(path: Path) -> Config | None:
