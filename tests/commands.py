@@ -1,11 +1,17 @@
-"""Running the command line as people do: a process of its own."""
+"""Run the command line: in this process, or, where a test needs it, in one of its own."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
+
+import torchvision_ops
+from deformrs.cli import main
 
 TESTS = Path(__file__).parent
 
@@ -18,7 +24,7 @@ ENVIRONMENT = os.environ | {
 
 
 def command(*arguments: str | Path) -> list[str]:
-    """The command line, with torchvision made importable beside a CPU build of torch."""
+    """Return the command line of a process, with torchvision importable beside a CPU build."""
     code = (
         "import torchvision_ops; torchvision_ops.declare(); from deformrs.cli import main; main()"
     )
@@ -26,17 +32,45 @@ def command(*arguments: str | Path) -> list[str]:
     return [sys.executable, *start, *map(str, arguments)]
 
 
-def deformrs(*arguments: str | Path, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run to the end and expect that exit code."""
-    done = subprocess.run(
-        command(*arguments), cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done
+def deformrs(
+    *arguments: str | Path, cwd: Path | None = None, code: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """Run it in this process, as `deformrs` would in its own, and expect that exit code."""
+    words = ["deformrs", *map(str, arguments)]
+    if _needs_torchvision(arguments):
+        torchvision_ops.declare()
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    argv, columns = sys.argv, os.environ.get("COLUMNS")
+    exit_code: object = 0
+    with (
+        contextlib.chdir(cwd or Path.cwd()),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        warnings.catch_warnings(),
+    ):
+        warnings.resetwarnings()
+        for kind in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+            warnings.simplefilter("ignore", kind)  # as Python does by default
+        sys.argv, os.environ["COLUMNS"] = words, "100"
+        try:
+            main()
+        except SystemExit as leaving:
+            exit_code = leaving.code or 0
+        finally:
+            sys.argv = argv
+            os.environ.pop("COLUMNS")
+            if columns is not None:
+                os.environ["COLUMNS"] = columns
+    texts = []
+    for stream in (out, err):
+        stream.seek(0)
+        texts.append(stream.read())
+    assert exit_code == code, f"exit {exit_code}\n{texts[0]}\n{texts[1]}"
+    return subprocess.CompletedProcess(words, code, *texts)
 
 
-def fails(*arguments: str | Path, cwd: Path, code: int = 1) -> str:
-    """Run what must fail: one line on standard error, no traceback. That line."""
+def fails(*arguments: str | Path, cwd: Path | None = None, code: int = 1) -> str:
+    """Run what must fail: one line on standard error, no traceback. Return that line."""
     done = deformrs(*arguments, cwd=cwd, code=code)
     lines = done.stderr.strip().splitlines()
     assert len(lines) == 1, done.stderr
@@ -46,7 +80,7 @@ def fails(*arguments: str | Path, cwd: Path, code: int = 1) -> str:
 
 
 def _needs_torchvision(arguments: tuple[str | Path, ...]) -> bool:
-    """Names of those libraries, or a run whose model may be one of theirs."""
+    """Return whether an argument names such a library, or a run whose model may."""
     return any(
         str(part).startswith(("timm:", "torchvision:", "hf:", "--run")) for part in arguments
     )

@@ -1,21 +1,25 @@
-"""`deformrs certify` on files of every kind, each in a process of its own."""
+"""`deformrs certify`, end to end."""
 
 from __future__ import annotations
 
-import csv
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
 
 import torchvision_ops
 from commands import deformrs, fails
+from deformrs import Region
+from deformrs.data import ImageSet, load_data
 from deformrs.models import SmallCNN, load_model
+from deformrs.rounding import percent_down
 from deformrs.runs import CERTIFICATES, load_run, read_config
+from deformrs.stopping import GIVEN_UP, looks
 
 FACTORY = """
 from deformrs.models import SmallCNN
@@ -24,7 +28,8 @@ def build():
     return SmallCNN(num_classes=3, channels=3, width=4, seed=9)
 """
 QUICK = ["--n", "60", "--n0", "20", "--device", "cpu", "--precision", "float32"]
-TURN = ["--deformation", "rotation", "--noise", "uniform:30deg"]
+TURN = ("--deformation", "rotation", "--noise", "uniform:30deg")
+WIDE = ("--deformation", "rotation", "--noise", "uniform:60deg")
 COLOURS = {"blue": (20, 30, 220), "green": (20, 200, 40), "red": (210, 20, 30)}
 
 
@@ -72,14 +77,11 @@ def test_a_run_folder_as_the_model(network: Path) -> None:
     folder = network.parent
     done = deformrs(
         *("certify", "--model", "network", "--data", "digits", *TURN, *QUICK),
-        *("--max", "9", "--skip", "2", "--radii", "1deg,20deg", "--fixed"),
-        *("--out", "run", "--export", "log.tsv"),
+        *("--max", "9", "--skip", "2", "--out", "run"),
         cwd=folder,
     )
     results = load_run(folder / "run")
     assert [result.index for result in results] == [0, 2, 4, 6, 8]
-    held = sum(result.correct and result.certificate.radius > 0.0175 for result in results)
-    assert f"up to 1deg   {100 * held / 5:>6.1f} %   {held} of 5" in done.stdout
     assert "uniform noise of scale 30°, n = 60, alpha = 0.001" in done.stdout
     assert "certifying: 5/5" in done.stdout
     assert "img/s" in done.stdout
@@ -91,26 +93,14 @@ def test_a_run_folder_as_the_model(network: Path) -> None:
     assert config["padding"] == "zeros"
     assert config["data"]["name"] == "digits"  # type: ignore[index,call-overload]
 
-    with (folder / "log.tsv").open() as file:
-        rows = list(csv.DictReader(file, delimiter="\t"))
-    assert list(rows[0]) == ["idx", "label", "predict", "radius", "correct", "time"]
-    assert [int(row["idx"]) for row in rows] == [0, 2, 4, 6, 8]
-    for row, result in zip(rows, results, strict=True):
-        assert float(row["radius"]) <= result.certificate.radius
-        assert int(row["correct"]) == result.correct
 
-
-def test_a_factory_with_weights_of_either_kind(photos: Path) -> None:
+def test_a_factory_with_weights(photos: Path) -> None:
     folder = photos.parent
     (folder / "mymodel.py").write_text(FACTORY)
-    save_file(colour_net().state_dict(), folder / "net.safetensors")
     torch.save(colour_net().state_dict(), folder / "net.pth")
-    source = f"{folder / 'mymodel.py'}:build"
-    wanted = answers(folder, source, weights=folder / "net.pth")
-    for weights in ("net.safetensors", "net.pth"):
-        assert certified(folder, "--model", "mymodel.py:build", "--weights", weights) == wanted
-        (folder / "run" / CERTIFICATES).unlink()
-        (folder / "run" / "config.json").unlink()
+    expected = answers(folder, f"{folder / 'mymodel.py'}:build", weights=folder / "net.pth")
+    plain = certified(folder, "--model", "mymodel.py:build", "--weights", "net.pth")
+    assert plain == expected
 
 
 def test_options_shape_the_images_and_are_written_down(photos: Path) -> None:
@@ -136,101 +126,13 @@ def test_options_shape_the_images_and_are_written_down(photos: Path) -> None:
     assert {result.certificate.space.size for result in load_run(folder / "run")} == {(20, 20)}
 
 
-def test_an_onnx_file(photos: Path) -> None:
-    import onnx
-    from onnx import TensorProto, helper
-
-    weight = torch.randn(3, 3, generator=torch.Generator().manual_seed(3)).numpy()
-    graph = helper.make_graph(
-        [
-            helper.make_node("GlobalAveragePool", ["pictures"], ["mean"]),
-            helper.make_node("Flatten", ["mean"], ["flat"]),
-            helper.make_node("MatMul", ["flat", "weight"], ["scores"]),
-        ],
-        "net",
-        [helper.make_tensor_value_info("pictures", TensorProto.FLOAT, ["n", 3, 24, 24])],
-        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", 3])],
-        [helper.make_tensor("weight", TensorProto.FLOAT, [3, 3], weight.flatten())],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, photos.parent / "net.onnx")
-    plain = certified(photos.parent, "--model", "net.onnx", "--resize", "24")
-    assert plain == answers_onnx(photos, weight)
-
-
-def answers_onnx(photos: Path, weight: np.ndarray) -> list[int]:
-    """The same by hand: mean colour of the centre, times a matrix."""
-    found = []
-    for file in sorted(photos.rglob("*.jpg")):
-        with Image.open(file) as image:
-            scale = 24 / min(image.size)
-            small = image.resize(
-                (int(image.width * scale), int(image.height * scale)),
-                Image.Resampling.BILINEAR,
-            )
-        left, top = round((small.width - 24) / 2), round((small.height - 24) / 2)
-        mean = np.asarray(small)[top : top + 24, left : left + 24].reshape(-1, 3).mean(axis=0) / 255
-        found.append(int((mean @ weight).argmax()))
-    return found
-
-
-def test_an_exported_program(photos: Path) -> None:
-    folder = photos.parent
-    batch = torch.export.Dim("batch", min=1, max=4096)
-    program = torch.export.export(
-        colour_net(), (torch.zeros(2, 3, 24, 24),), dynamic_shapes=({0: batch},)
-    )
-    torch.export.save(program, folder / "net.pt2")
-    sizes = ("--resize", "24", "--crop", "24")
-    plain = certified(folder, "--model", "net.pt2", "--trust-code", *sizes)
-    (folder / "run" / CERTIFICATES).unlink()
-    (folder / "run" / "config.json").unlink()
-    (folder / "mymodel.py").write_text(FACTORY.replace("seed=9", "seed=11"))
-    assert plain == certified(folder, "--model", "mymodel.py:build", *sizes)
-
-
-def test_a_timm_name_with_local_weights(photos: Path) -> None:
-    torchvision_ops.declare()
-    import timm
-
-    folder = photos.parent
-    net = timm.create_model("test_resnet", pretrained=False)
-    save_file(net.state_dict(), folder / "net.safetensors")
-    # A thousand classes, three folders: their names must be what the model knows.
-    (folder / "photos" / "labels.csv").write_text(
-        "file,label\n"
-        + "".join(
-            f"{file.relative_to(photos)},{list(COLOURS).index(file.parent.name)}\n"
-            for file in sorted(photos.rglob("*.jpg"))
-        )
-    )
-    plain = certified(
-        folder, "--model", "timm:test_resnet", "--weights", "net.safetensors", "--batch-size", "20"
-    )
-    assert plain == answers(folder, "timm:test_resnet", weights=folder / "net.safetensors")
-
-
-def test_a_torchvision_name_with_local_weights(photos: Path) -> None:
-    torchvision_ops.declare()
-    import torchvision
-
-    folder = photos.parent
-    net = torchvision.models.get_model("squeezenet1_1", weights=None)
-    torch.save(net.state_dict(), folder / "net.pth")
-    labels = "".join(
-        f"{file.relative_to(photos)},{list(COLOURS).index(file.parent.name)}\n"
-        for file in sorted(photos.rglob("*.jpg"))
-    )
-    (photos / "labels.csv").write_text("file,label\n" + labels)
-    plain = certified(
-        folder,
-        *("--model", "torchvision:squeezenet1_1", "--weights", "net.pth"),
-        *("--resize", "64", "--crop", "64"),
-    )
-    assert len(plain) == 6
-    config = read_config(folder / "run")
-    assert config["data"]["preparation"]["crop"] == [64, 64]  # type: ignore[index,call-overload]
-    assert config["model"]["mean"] == [0.485, 0.456, 0.406]  # type: ignore[index,call-overload]
+def test_guarantee_a_program_is_loaded_only_where_it_is_trusted(network: Path) -> None:
+    (network.parent / "net.pt2").write_bytes(b"anything")
+    certify = ("certify", "--model", "net.pt2", "--data", "digits", *TURN, *QUICK, "--out", "run")
+    line = fails(*certify, cwd=network.parent)
+    assert "must come from someone you trust" in line
+    assert "--trust-code" in line
+    assert "is unreadable" in fails(*certify, "--trust-code", cwd=network.parent)
 
 
 def test_a_hugging_face_model(photos: Path) -> None:
@@ -281,24 +183,6 @@ def test_npz(network: Path) -> None:
     assert [result.label for result in load_run(folder / "run")] == [3, 1, 2]
 
 
-def test_a_composition_and_its_region(network: Path) -> None:
-    folder = network.parent
-    arguments = (
-        *("certify", "--model", "network", "--data", "digits", *QUICK, "--max", "6"),
-        *("--deformation", "rotation+scaling", "--noise", "uniform:60deg+uniform:40%"),
-        *("--out", "run"),
-    )
-    region = "rotation<=1deg, scale=0.99..1.01"
-    said = deformrs(*arguments, "--region", region, cwd=folder).stdout
-    results = load_run(folder / "run")
-    from deformrs import Region
-
-    held = sum(r.correct and r.certificate.covers_region(Region.parse(region)) for r in results)
-    assert f"for {region}" in said
-    assert f"{held} of 6" in said
-    assert "ask for a region" in fails(*arguments, "--radii", "10deg", cwd=folder)
-
-
 def test_the_same_command_again_changes_nothing(network: Path) -> None:
     arguments = (
         *("certify", "--model", "network", "--data", "digits", *TURN, *QUICK),
@@ -339,3 +223,117 @@ def test_a_plug_in_that_changed_is_refused(network: Path) -> None:
     line = fails(*arguments, "--max", "4", cwd=network.parent)
     assert "plugins.lens.py: " in line
     assert len(load_run(network.parent / "run")) == 3
+
+
+def certify_digits(folder: Path, *arguments: str, smoothing: tuple[str, ...] = WIDE) -> str:
+    """Certify four digits into the run of that folder; return what is printed."""
+    fixed = ("--device", "cpu", "--precision", "float32")
+    if "--max" not in arguments:
+        arguments += ("--max", "4")
+    certify = ("certify", "--model", "network", "--data", "digits", "--n0", "20")
+    return deformrs(*certify, *smoothing, *fixed, *arguments, cwd=folder).stdout
+
+
+def numbers(run: Path) -> list[int]:
+    return [result.certificate.counts.n for result in load_run(run)]
+
+
+def test_radii_are_decided_with_fewer_samples(network: Path) -> None:
+    folder = network.parent
+    radii = ("--n", "3000", "--radii", "1deg,20deg")
+    printed = certify_digits(folder, *radii, "--out", "run")
+    config = read_config(folder / "run")
+    assert config["method"] == "anytime:3000"
+    queries = {"radii": ["1deg", "20deg"], "regions": [], "tolerance": None}
+    assert config["stopping"] == queries | {"given_up": GIVEN_UP}
+    assert set(numbers(folder / "run")) <= set(looks(3000))
+    assert min(numbers(folder / "run")) < 3000
+    results = load_run(folder / "run")
+    held = sum(result.holds(math.radians(20)) for result in results)
+    assert f"up to 20deg  {percent_down(held, 4):>6} %   {held} of 4" in printed
+    assert "on average)" in printed
+    assert "average certified radius" not in printed
+    again = certify_digits(folder, *radii, "--out", "run")
+    assert "samples/s" not in again, "all results are read from the folder"
+    for stop in ("1", "3", "4"):
+        certify_digits(folder, *radii, "--max", stop, "--out", "parts")
+    whole, parts = (folder / name / CERTIFICATES for name in ("run", "parts"))
+    assert whole.read_bytes() == parts.read_bytes()
+
+
+def test_other_queries_are_another_run(network: Path) -> None:
+    folder = network.parent
+    certify_digits(folder, "--n", "100", "--radii", "5deg", "--out", "run")
+    for other in (("--radii", "6deg"), ("--adaptive", "5deg"), ()):
+        options = (*WIDE, "--n", "100", "--n0", "20", *other, "--out", "run", "--device", "cpu")
+        line = fails("certify", "--model", "network", "--data", "digits", *options, cwd=folder)
+        assert "cannot go on with other settings" in line
+
+
+def test_the_protocol_of_the_paper_is_the_default(network: Path) -> None:
+    certify_digits(network.parent, "--n", "90", "--out", "run")
+    assert numbers(network.parent / "run") == [90] * 4
+    config = read_config(network.parent / "run")
+    assert "stopping" not in config
+    assert config["method"] == "clopper_pearson"
+
+
+def test_a_tolerance_and_a_region(network: Path) -> None:
+    folder = network.parent
+    printed = certify_digits(folder, "--n", "4000", "--adaptive", "30deg", "--out", "rough")
+    assert max(numbers(folder / "rough")) < 4000
+    assert "average certified radius" in printed
+    both = ("--deformation", "rotation+scaling", "--noise", "uniform:60deg+uniform:30%")
+    region = "rotation<=2deg, scale=0.99..1.01"
+    options = ("--n", "2000", "--region", region, "--out", "both")
+    printed = certify_digits(folder, *options, smoothing=both)
+    assert read_config(folder / "both")["stopping"]["regions"] == [region]  # type: ignore[index,call-overload]
+    assert min(numbers(folder / "both")) < 2000
+    results = load_run(folder / "both")
+    held = sum(r.correct and r.certificate.covers_region(Region.parse(region)) for r in results)
+    assert f"for {region} {percent_down(held, 4):>6} %   {held} of 4" in printed
+    options = ("certify", "--model", "network", "--data", "digits", *both, "--out", "run")
+    assert "ask for a region" in fails(*options, "--radii", "10deg", cwd=folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--radii", "5deg", "--method", "clopper_pearson"), "must be 'anytime:"),
+        (("--adaptive", "0deg"), "must be positive"),
+        (("--adaptive", "5px"), "5px"),
+        (("--radii=-5deg",), "not negative"),
+        (("--radii", "5"), "must be a number with its unit"),
+    ],
+)
+def test_queries_are_checked_before_anything_is_sampled(
+    network: Path, options: tuple[str, ...], message: str
+) -> None:
+    certify = ("certify", "--model", "network", "--data", "digits", *TURN, "--n", "100")
+    assert message in fails(*certify, *options, "--out", "run", cwd=network.parent)
+    assert not (network.parent / "run").exists()
+
+
+def test_compilation_is_stored_and_counts_the_same(network: Path) -> None:
+    folder = network.parent
+    certify_digits(folder, "--n", "90", "--out", "plain")
+    printed = certify_digits(folder, "--n", "90", "--compile", "default", "--out", "quick")
+    assert "compiled in " in printed
+    assert read_config(folder / "quick")["compiled"] == "default"
+    plain, quick = (
+        [result.certificate.counts for result in load_run(folder / name)]
+        for name in ("plain", "quick")
+    )
+    assert plain == quick
+
+
+def test_data_are_loaded_once(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+
+    def counted(source: str, *arguments: Any, **options: Any) -> ImageSet:
+        loaded.append(source)
+        return load_data(source, *arguments, **options)
+
+    monkeypatch.setattr("deformrs.cli.options.load_data", counted)
+    certify_digits(network.parent, "--n", "90", "--out", "run")
+    assert loaded == ["digits"]

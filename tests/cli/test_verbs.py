@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from commands import deformrs, fails
@@ -145,7 +146,7 @@ def test_predict_in_plain_words(place: Path) -> None:
     loaded = load_model(str(place / "net"), precision="auto")
     g = SmoothedClassifier(loaded.module, Rotation(), Uniform(np.pi), 10)
     certificate = g.certify(
-        __import__("torch").from_numpy(load_image(place / "digit.png", loaded.preparation)),
+        torch.from_numpy(load_image(place / "digit.png", loaded.preparation)),
         n=200,
         n0=30,
     )
@@ -191,7 +192,7 @@ def test_a_model_that_changed_since_its_run_is_noticed(tmp_path: Path, network: 
         assert "not the one found now (model." in fails(*arguments, cwd=tmp_path)
 
 
-def test_code_that_a_run_names_is_executed_only_if_it_is_named(
+def test_code_that_a_run_names_is_executed_only_if_named_or_trusted(
     tmp_path: Path, network: Path
 ) -> None:
     (tmp_path / "net.py").write_text(
@@ -208,10 +209,13 @@ def test_code_that_a_run_names_is_executed_only_if_it_is_named(
     )
     Image.new("L", (28, 28)).save(tmp_path / "digit.png")
     (tmp_path / "executed").unlink()
-    line = fails("predict", "digit.png", "--run", "run", cwd=tmp_path)
-    assert "add --model net.py:build" in line
+    predict = ("predict", "digit.png", "--run", "run", *SAMPLES)
+    line = fails(*predict, cwd=tmp_path)
+    assert "--trust-code" in line
+    assert "--model net.py:build" in line
     assert not (tmp_path / "executed").exists()
-    asked = ("predict", "digit.png", "--run", "run", "--model", "net.py:build", *SAMPLES)
-    deformrs(*asked, cwd=tmp_path)
+    for trust in (("--trust-code",), ("--model", "net.py:build")):
+        deformrs(*predict, *trust, cwd=tmp_path)
+        assert (tmp_path / "executed").exists()
     (tmp_path / "net.py").write_text((tmp_path / "net.py").read_text() + "# changed\n")
-    assert "not the one found now (model.files" in fails(*asked, cwd=tmp_path)
+    assert "not the one found now (model.files" in fails(*predict, "--trust-code", cwd=tmp_path)

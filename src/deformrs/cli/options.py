@@ -390,7 +390,6 @@ def data_options(*, required: bool) -> Decorator:
             show_default=True,
             help="held-out: the images that the training of the model held out.",
         ),
-        click.option("--data-root", help="Folder for downloads.  [$DEFORMRS_DATA]"),
     )
 
 
@@ -466,7 +465,6 @@ def certification_options(n: int) -> Decorator:
                 metavar="TOLERANCE",
                 help="Stop where more samples can raise the radius by less than that, e.g. 1deg.",
             ),
-            click.option("--fixed", is_flag=True, help="Take all n samples of every image."),
             click.option(
                 "--method",
                 type=Word("clopper_pearson", "bonferroni", "anytime"),

@@ -1,4 +1,4 @@
-"""A folder that training wrote is certified, shown and asked without further options."""
+"""Options that the folder of a training or of a run supplies."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import torch
 from made_training import QUICK, trained
 from PIL import Image
 
-from deformrs.cli.defaults import certification, find_trained
-from deformrs.cli.options import DataOptions, ModelOptions, SmoothingOptions
+from deformrs.cli.defaults import certification, find_trained, options_from_run, options_of
+from deformrs.cli.jobs import resume
+from deformrs.cli.options import DataOptions, ModelOptions, SmoothingOptions, plain_options
+from deformrs.config import Config
+from deformrs.data import load_data
 from deformrs.errors import InputError
 from deformrs.models.precision import natural_precision
 from deformrs.runs import load_run, read_config
@@ -105,12 +108,16 @@ def test_files_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.Monke
     assert asked_for.out == Path("../run")
 
 
-def test_code_is_executed_only_if_it_is_named(tmp_path: Path) -> None:
+def test_guarantee_code_of_a_training_is_executed_only_if_named_or_trusted(tmp_path: Path) -> None:
     Path("lens.py").write_text(LENS)
     trained(Path("run"), deformation="lens.py:Lens", noise="gaussian:0.1")
     model, data = ModelOptions("run"), DataOptions("")
-    with pytest.raises(InputError, match=r"is Python code.*add --deformation lens\.py:Lens"):
+    message = r"executed; it must come from someone you trust.*--deformation lens\.py:Lens"
+    with pytest.raises(InputError, match=message):
         certification(model, data, NOTHING, None, padding_given=False)
+    trusting = ModelOptions("run", trust_code=True)
+    found = certification(trusting, data, NOTHING, None, padding_given=False).smoothing
+    assert found == SmoothingOptions("lens.py:Lens", "gaussian:0.1", "border")
     named = SmoothingOptions(f"{tmp_path}/lens.py:Lens", "")
     found = certification(model, data, named, None, padding_given=False).smoothing
     assert found == SmoothingOptions(named.deformation, "gaussian:0.1", "border")
@@ -207,3 +214,91 @@ def test_predict_and_gallery_take_it_too() -> None:
         *("--out", "a.png"),
     )
     assert Path("a.png").stat().st_size > 1000
+
+
+def test_images_it_was_trained_on_are_certified_with_a_note() -> None:
+    digest = load_data("digits", split="train").about["sha256"]
+    trained(Path("run"), digest=digest)
+    asked_for = ("certify", "--model", "run", *QUICK)
+    _, errors = inside(*asked_for, "--split", "train", "--out", "seen")
+    assert errors == (
+        "note: the model was trained on these images; their certified accuracy says little\n"
+    )
+    assert inside(*asked_for, "--out", "unseen")[1] == ""
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_folders_of_other_images_with_the_same_names(tmp_path: Path, there: bool) -> None:
+    """The digest of a folder is of its files' names and labels."""
+    for name in ("mine", "other"):
+        for kind in ("cat", "dog"):
+            (tmp_path / name / kind).mkdir(parents=True)
+            Image.new("L", (28, 28)).save(tmp_path / name / kind / "1.png")
+    seen, unseen = (load_data(tmp_path / name) for name in ("mine", "other"))
+    assert seen.about["sha256"] == unseen.about["sha256"]
+    place = tmp_path / "mine" if there else Path("gone") / "mine"
+    trained(Path("run"), None, data=str(place), digest=seen.about["sha256"])
+    about = json.loads(Path("run/training.json").read_text())
+    about["data"]["name"] = "mine"
+    Path("run/training.json").write_text(json.dumps(about))
+    folder = find_trained("run")
+    assert folder is not None
+    assert folder.has_seen(seen)
+    assert not folder.has_seen(unseen)
+
+
+def test_a_run_goes_on_in_its_own_precision(tmp_path: Path) -> None:
+    for there in ("float32", "bfloat16"):  # one of which is not what auto comes to here
+        folder = tmp_path / there
+        folder.mkdir()
+        options = plain_options(ModelOptions("net")) | {"data": "digits"}
+        options |= plain_options(SmoothingOptions("rotation", "uniform:1deg"))
+        config: Config = {"noise": {}, "alpha": 0.001, "method": "clopper_pearson"}
+        config |= {"options": options, "model": {"precision": there}}
+        (folder / "config.json").write_text(json.dumps(config))
+        assert options["precision"] == "auto"
+        assert options_from_run(folder)[0].precision == there
+        assert resume(ModelOptions("net"), folder).precision == there
+        assert resume(ModelOptions("net", precision="float16"), folder).precision == "float16"
+        with pytest.raises(InputError, match="--precision is float16; it must be the run's"):
+            options_of(folder, ModelOptions("", precision="float16"), SmoothingOptions("", ""))
+    assert resume(ModelOptions("net"), tmp_path).precision == "auto"
+    assert resume(ModelOptions("net"), None).precision == "auto"
+
+
+def stored_run(folder: Path, **options: object) -> Path:
+    """Write the configuration of a run with these options."""
+    folder.mkdir()
+    given = {"model": "net", "data": "digits", "deformation": "rotation", "noise": "uniform:1deg"}
+    config = {"noise": {}, "alpha": 0.001, "method": "clopper_pearson"}
+    (folder / "config.json").write_text(json.dumps(config | {"options": given | options}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("option", "code"), [("model", "net.py:build"), ("deformation", "lens.py:Lens")]
+)
+def test_guarantee_code_of_a_run_is_executed_only_if_named_or_trusted(
+    option: str, code: str
+) -> None:
+    run = stored_run(Path("run"), **{option: code, "trust_code": True})
+    nothing = ModelOptions("")
+    assert not options_from_run(run)[0].trust_code, "a run cannot vouch for itself"
+    message = (
+        f"the {option} of run is {code}, .* someone you trust.*--trust-code.*--{option} {code}"
+    )
+    with pytest.raises(InputError, match=message):
+        options_of(run, nothing, NOTHING)
+    named_model = ModelOptions(code) if option == "model" else nothing
+    named = SmoothingOptions(code, "") if option == "deformation" else NOTHING
+    for given, how in ((named_model, named), (ModelOptions("", trust_code=True), NOTHING)):
+        model, smoothing = options_of(run, given, how)
+        assert code in (model.model, smoothing.deformation)
+
+
+def test_options_beside_a_run_must_be_its_own() -> None:
+    run = stored_run(Path("run"))
+    with pytest.raises(InputError, match=r"--noise is uniform:2deg; it must be the run's"):
+        options_of(run, ModelOptions(""), SmoothingOptions("", "uniform:2deg"))
+    model, _ = options_of(run, ModelOptions("net", device="cpu", batch_size=3), NOTHING)
+    assert (model.device, model.batch_size) == ("cpu", 3)

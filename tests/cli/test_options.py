@@ -1,15 +1,12 @@
-"""Options as people type them, and as runs keep them."""
+"""Options of models, and paths among the options of a run."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from deformrs.cli.defaults import options_from_run, options_of
-from deformrs.cli.jobs import resume
-from deformrs.cli.options import ModelOptions, SmoothingOptions, chosen_device, plain_options
+from deformrs.cli.options import ModelOptions, chosen_device
 from deformrs.config import Config
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
@@ -43,25 +40,6 @@ def test_normalisation_that_is_asked_for_wins(source: str) -> None:
     about = ModelOptions(source, mean=(0.5,), std=(0.25,)).load().about
     assert about["mean"] == [0.5]
     assert about["std"] == [0.25]
-
-
-def test_a_run_goes_on_in_its_own_precision(tmp_path: Path) -> None:
-    for there in ("float32", "bfloat16"):  # one of which is not what auto comes to here
-        folder = tmp_path / there
-        folder.mkdir()
-        options = plain_options(ModelOptions("net")) | {"data": "digits"}
-        options |= plain_options(SmoothingOptions("rotation", "uniform:1deg"))
-        config: Config = {"noise": {}, "alpha": 0.001, "method": "clopper_pearson"}
-        config |= {"options": options, "model": {"precision": there}}
-        (folder / "config.json").write_text(json.dumps(config))
-        assert options["precision"] == "auto"
-        assert options_from_run(folder)[0].precision == there
-        assert resume(ModelOptions("net"), folder).precision == there
-        assert resume(ModelOptions("net", precision="float16"), folder).precision == "float16"
-        with pytest.raises(InputError, match="--precision is float16; it must be the run's"):
-            options_of(folder, ModelOptions("", precision="float16"), SmoothingOptions("", ""))
-    assert resume(ModelOptions("net"), tmp_path).precision == "auto"
-    assert resume(ModelOptions("net"), None).precision == "auto"
 
 
 @pytest.mark.parametrize("text", ["photos", "hf:photos", "mnist:photos", "photos/net.py:build"])

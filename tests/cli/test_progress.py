@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-from deformrs import progress
+import deformrs.cli.progress as progress
 from deformrs.cli.progress import Downloads, Rates, step
 
 
