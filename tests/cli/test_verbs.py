@@ -85,7 +85,7 @@ def test_report_at_another_alpha_needs_no_samples(place: Path) -> None:
         right = sum(result.correct for result in results)
         text = (place / f"at{alpha}" / "report.md").read_text()
         share = f"{percent_down(right, 12)} % ({right}/12)"
-        assert f"| smoothed classifier right | {share} |" in text
+        assert f"| smoothed classifier correct | {share} |" in text
     assert "must lie in (0, 1)" in fails("report", "turn30", "--alpha", "2", cwd=place)
 
 
