@@ -294,8 +294,8 @@ def test_a_tolerance_and_a_region(network: Path) -> None:
     results = load_run(folder / "both")
     held = sum(r.correct and r.certificate.covers_region(Region.parse(region)) for r in results)
     assert f"for {region} {percent_down(held, 4):>6} %   {held} of 4" in printed
-    options = ("certify", "--model", "network", "--data", "digits", *both, "--out", "run")
-    assert "ask for a region" in fails(*options, "--radii", "10deg", cwd=folder)
+    command = ("certify", "--model", "network", "--data", "digits", *both, "--out", "run")
+    assert "ask for a region" in fails(*command, "--radii", "10deg", cwd=folder)
 
 
 @pytest.mark.parametrize(
