@@ -28,10 +28,9 @@ from deformrs.models import NetworkSpec, ResNet18
 from deformrs.models.types import Classifier
 from deformrs.report.summary import count_certified
 from deformrs.training import Plan, read_recipe
-from deformrs.training.api import normalisation_of
 from deformrs.training.augmentation import fitting_augmentation
 from deformrs.training.distributed import Processes
-from deformrs.training.images import source_for
+from deformrs.training.images import normalisation_of, source_for
 from deformrs.training.loop import fit
 
 SCALE_DEGREES, RADII_DEGREES = 54.0, (10.0, 30.0, 45.0)
@@ -83,7 +82,7 @@ def measure(
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     trained = fit(
         classifier,
-        source_for(images, training, device, num_classes=10),
+        source_for(images, training, device),
         plan,
         processes=Processes(device),
         precision="bfloat16" if gpu else "float32",

@@ -30,7 +30,7 @@ from deformrs.models import NetworkSpec, ResNet18
 from deformrs.models.types import Classifier
 from deformrs.training import Augmentation, Plan, Recipe
 from deformrs.training.distributed import Processes
-from deformrs.training.images import source_for
+from deformrs.training.images import Held
 from deformrs.training.loop import fit, training_forward
 from deformrs.training.recipes import TrainingPrecision
 
@@ -79,12 +79,12 @@ def measure(family: str, size: Size, device: torch.device) -> Row:
     generator = torch.Generator().manual_seed(0)
     count = size.batch_size * size.steps
     pixels = torch.randint(0, 256, (size.batch_size, 3, 32, 32), generator=generator)
-    images = [(image.float() / 255, index % 10) for index, image in enumerate(pixels)]
-    source = source_for(images * size.steps, range(count), device, hold="yes", workers=0)
+    images = pixels.to(torch.uint8).repeat(size.steps, 1, 1, 1)
+    source = Held(images, torch.arange(count) % size.batch_size % 10, device)
     deformation, noise = FAMILIES[family]
     recipe = Recipe(REPEATS + 1, size.batch_size, 0.01, nesterov=True, weight_decay=5e-4)
     plan = Plan(deformation, noise, recipe, augmentation=Augmentation(crop=4, flip=True))
-    batch, labels = next(source.batches(torch.arange(size.batch_size)[None]))
+    batch, labels = next(source.batches([torch.arange(size.batch_size)]))
     bare = _bare(classifier, batch, labels, precision, compiled=gpu)
     bare_times: list[float] = []
 

@@ -12,15 +12,14 @@ from deformrs import Rotation, Uniform
 from deformrs.data import load_digits
 from deformrs.models import SmallCNN
 from deformrs.training import Plan, Recipe
-from deformrs.training.images import Source, source_for
+from deformrs.training.images import Held
 
 CPU = torch.device("cpu")
 
 
-def digits(first: int, last: int) -> Source:
+def digits(first: int, last: int, device: torch.device = CPU) -> Held:
     images, labels = load_digits("train")
-    pairs = list(zip(images[first:last], labels[first:last].tolist(), strict=True))
-    return source_for(pairs, range(len(pairs)), CPU, hold="yes", workers=0)
+    return Held(images[first:last], labels[first:last], device)
 
 
 def small_plan(

@@ -10,11 +10,9 @@ import torch
 from lessons import digits, small_network, small_plan, with_recipe
 from safetensors.torch import load_file
 
-from deformrs.data import load_digits
 from deformrs.training.batches import NoisyBatches
 from deformrs.training.checkpoints import Checkpoints
 from deformrs.training.distributed import Processes
-from deformrs.training.images import source_for
 from deformrs.training.loop import fit
 from deformrs.training.recipes import TrainingPrecision
 from inside import run_inside
@@ -26,15 +24,9 @@ pytestmark = [
 GPU = torch.device("cuda")
 
 
-def some(first: int, last: int) -> object:
-    images, labels = load_digits("train")
-    pairs = list(zip(images[first:last], labels[first:last].tolist(), strict=True))
-    return source_for(pairs, range(len(pairs)), GPU, hold="yes", workers=0)
-
-
 def test_batches_agree_with_the_cpu_but_for_the_noise() -> None:
     here = NoisyBatches(digits(0, 128), small_plan(), Processes(torch.device("cpu")))
-    there = NoisyBatches(some(0, 128), small_plan(), Processes(GPU))  # type: ignore[arg-type]
+    there = NoisyBatches(digits(0, 128, GPU), small_plan(), Processes(GPU))
     for (_, labels), (images, same) in zip(here.epoch(0), there.epoch(0), strict=True):
         assert images.is_cuda
         assert torch.equal(labels, same.cpu())  # the order is the same on every machine
@@ -49,9 +41,9 @@ def test_training_learns_and_goes_on_from_a_checkpoint(
     whole = small_network().to(GPU)
     trained = fit(
         whole,
-        some(0, 2000),  # type: ignore[arg-type]
+        digits(0, 2000, GPU),
         plan,
-        held_out=some(2000, 2400),  # type: ignore[arg-type]
+        held_out=digits(2000, 2400, GPU),
         processes=Processes(GPU),
         precision=precision,
         compiled=compiled,
@@ -64,13 +56,14 @@ def test_training_learns_and_goes_on_from_a_checkpoint(
     for name, value in whole.state_dict().items():
         assert torch.equal(kept.weights[name], value.cpu())
     again = small_network().to(GPU)
-    fit(again, some(0, 2000), plan, processes=Processes(GPU), checkpoints=Checkpoints(tmp_path))  # type: ignore[arg-type]
+    checkpoints = Checkpoints(tmp_path)
+    fit(again, digits(0, 2000, GPU), plan, processes=Processes(GPU), checkpoints=checkpoints)
     for name, value in again.state_dict().items():
         assert torch.equal(value, whole.state_dict()[name])
 
 
 def test_the_loop_does_not_wait_for_the_device_in_a_step() -> None:
-    batches = NoisyBatches(some(0, 512), small_plan(), Processes(GPU)).epoch(0)  # type: ignore[arg-type]
+    batches = NoisyBatches(digits(0, 512, GPU), small_plan(), Processes(GPU)).epoch(0)
     next(batches)
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -48,11 +48,10 @@ from deformrs.models.weights import fit_state
 from deformrs.rounding import format_down
 from deformrs.runs.folder import RELATIVE_TO, start_of
 from deformrs.specs import parse_deformation, parse_noise
-from deformrs.training.api import normalisation_of
 from deformrs.training.augmentation import fitting_augmentation, parse_augmentation
 from deformrs.training.checkpoints import Checkpoints, copy_weights
 from deformrs.training.distributed import Processes, launch, open_processes, started_processes
-from deformrs.training.images import Source, framed, source_for
+from deformrs.training.images import Source, framed, normalisation_of, source_for
 from deformrs.training.loop import Moment, Trained, Watch, fit
 from deformrs.training.output import BEST, CHECKPOINTS, TrainingFolder, is_finished
 from deformrs.training.recipes import Plan, TrainingPrecision
@@ -143,10 +142,10 @@ def _train(
         classifier.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     checkpoints = Checkpoints(out / CHECKPOINTS)
     with ExitStack() as stack:
-        source = stack.enter_context(_source(job, seen, training, processes, console))
+        source = _source(job, seen, training, processes, console)
         held_out = None
         if len(unseen):
-            held_out = stack.enter_context(_source(job, unseen, training, processes, console))
+            held_out = _source(job, unseen, training, processes, console)
         for line in _introduction(job, processes, source, held_out, checkpoints):
             console.print(line, markup=False, soft_wrap=True)
         watch = stack.enter_context(_progress(job, training, folder, console))
@@ -177,18 +176,16 @@ def _source(
     training: TrainingOptions,
     processes: Processes,
     console: Console,
-) -> AbstractContextManager[Source]:
-    """Open these images of the dataset."""
+) -> Source:
+    """Return the images at these indices."""
     with step(console, "reading images", len(indices)) as advance:
-        source = source_for(
+        return source_for(
             job.images,
             indices,
             processes.device,
-            num_classes=job.num_classes,
             workers=training.workers,
-            looked=lambda count: advance(count, ""),
+            progress=lambda count: advance(count, ""),
         )
-    return closing(source)
 
 
 def _save(
@@ -361,7 +358,7 @@ def _introduction(
     steps = len(source) // batch
     lines = [
         f"{network.network}, {parameters:,} weights, {origin}",
-        f"{source.words}; augmentation {plan.augmentation.words}",
+        f"{source.description}; augmentation {plan.augmentation.words}",
         classes + (f"; {empty} of them without images" if empty else ""),
         f"{plan.noise.describe(space)} on {plan.deformation}",
         f"epochs: {recipe.epochs}, of {steps} steps with {batch} images, learning rate "

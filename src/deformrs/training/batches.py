@@ -102,7 +102,7 @@ class NoisyBatches:
         used = order[: self.steps_per_epoch * self.batch_size].view(-1, self.batch_size)
         step = number * self.steps_per_epoch + skip
         augmentation = self.plan.augmentation
-        for images, labels in self.source.batches(used[skip:, self._rows]):
+        for images, labels in self.source.batches(used[skip:, self._rows].unbind()):
             seed_generator(self._generator, self.plan.seed, Use.NOISE, step)
             draws = augmentation.draw(self.batch_size, self._generator)[self._rows]
             augmented = augmentation.apply(images, draws)
