@@ -262,14 +262,14 @@ def test_what_fits_is_held_and_what_does_not_is_streamed(
     described = source_for(folder, range(12), CPU, hold=False).description
     assert described == f"12 images streamed by {cores} worker" + "s" * (cores > 1)
     monkeypatch.setattr("deformrs.training.images.free_bytes", lambda _: 1000)
-    with pytest.raises(InputError, match="the 12 images is 41 kB.*memory of cpu.*free some memory"):
+    with pytest.raises(InputError, match="the 12 images is 41 kB.*cpu.*free some memory"):
         gather(Reader(folder, range(12)), CPU)
 
 
 def test_memory_is_measured() -> None:
     assert 2**20 < free_bytes(CPU) < 2**50
     check_room("the images", 2**20, CPU)
-    with pytest.raises(InputError, match="the images is 1152921505 GB.*memory of cpu.*free some memory"):
+    with pytest.raises(InputError, match="the images is 1152921505 GB.*cpu.*free some memory"):
         check_room("the images", 2**60, CPU)
 
 
