@@ -1,9 +1,8 @@
-"""The command line: it parses, calls and prints."""
+"""The command line. Each verb is a module, imported when it is used."""
 
 from __future__ import annotations
 
 import ctypes
-import difflib
 import os
 import platform
 import sys
@@ -14,17 +13,17 @@ from typing import TextIO
 import click
 
 from deformrs import __version__
-from deformrs.errors import DeformRSError, ScarcityWarning
+from deformrs.errors import DeformRSError, ScarcityWarning, did_you_mean
 
 
 def main() -> None:
-    """Run the command line; every failure is one line and a non-zero exit code."""
+    """Run the command line; every failure is a one-line error and a non-zero exit code."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     warnings.simplefilter("always", ScarcityWarning)
-    warnings.showwarning = _note
+    warnings.showwarning = _show_warning
     try:
-        # Not standalone, click hands the exit code over instead of leaving.
+        # In standalone mode click would print errors in its own form.
         sys.exit(commands(standalone_mode=False))
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
@@ -33,8 +32,8 @@ def main() -> None:
         _fail(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         resumable = sys.argv[1:2] in (["train"], ["certify"], ["sweep"])
-        goes_on = "; what was done is kept, and the same command goes on from there"
-        _fail("interrupted" + (goes_on if resumable else ""), 130)
+        resume = "; what was done is kept, and the same command resumes it"
+        _fail("interrupted" + (resume if resumable else ""), 130)
     except DeformRSError as error:
         _fail(str(error), 1)
     except OSError as error:
@@ -43,7 +42,7 @@ def main() -> None:
         if os.environ.get("DEFORMRS_TRACEBACK"):
             raise
         reason = f"{type(error).__name__}: {error}"
-        _fail(f"unforeseen ({reason}); DEFORMRS_TRACEBACK=1 shows where, please report it", 1)
+        _fail(f"unexpected ({reason}); DEFORMRS_TRACEBACK=1 shows where, please report it", 1)
 
 
 def _fail(message: str, code: int) -> None:
@@ -51,7 +50,7 @@ def _fail(message: str, code: int) -> None:
     sys.exit(code)
 
 
-def _note(
+def _show_warning(
     message: Warning | str,
     category: type[Warning],
     filename: str,
@@ -59,7 +58,7 @@ def _note(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """What this program has to say in a line; what other libraries warn of as it is."""
+    """Print the package's own warnings as a line, those of other libraries as Python does."""
     text = f"note: {message}"
     if not issubclass(category, ScarcityWarning):
         text = warnings.formatwarning(message, category, filename, lineno, line).rstrip()
@@ -80,7 +79,7 @@ VERBS = {
 
 
 class _Verbs(click.Group):
-    """The verbs, in the order people use them; each is imported when it is used."""
+    """The verbs, in the order of use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -101,10 +100,8 @@ class _Verbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not name.startswith("-") and name not in VERBS:
-            near = difflib.get_close_matches(name, VERBS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "see deformrs --help"
-            known = ", ".join(VERBS)
-            ctx.fail(f"the verb is {name!r}; it must be one of {known}: {hint}")
+            hint = did_you_mean(name, VERBS, "see deformrs --help")
+            ctx.fail(f"the verb is {name!r}; it must be one of {', '.join(VERBS)}: {hint}")
         return super().resolve_command(ctx, args)
 
 
@@ -114,7 +111,7 @@ class _Verbs(click.Group):
 )
 @click.version_option(__version__)
 def commands() -> None:
-    """How far may an image be deformed before a classifier's answer can change?
+    """Certify how far an image may be deformed before a classifier's prediction can change.
 
     \b
     Example:
@@ -124,10 +121,10 @@ def commands() -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Tell glibc to keep large blocks instead of returning them after every batch.
+    """Keep large blocks of memory in the process instead of returning them after every batch.
 
-    Page faults otherwise cost more than the arithmetic of a small network. Must happen before
-    torch allocates; elsewhere than on glibc there is nothing to do.
+    Page faults would cost more than the arithmetic of a small network. This must happen before
+    torch allocates, and only glibc needs it.
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)

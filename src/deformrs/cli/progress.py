@@ -1,4 +1,4 @@
-"""Progress bars on a terminal; elsewhere a plain line now and then, and one when a step ends."""
+"""Progress bars on a terminal; elsewhere a line every minute and one at the end of a step."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rich.progress import (
 from rich.text import Text
 
 Advance = Callable[[float, str], None]
-"""Called with how many are done in all and a few words on how it goes."""
+"""Called with the number of items done in total, and a description of the state."""
 
 SECONDS_BETWEEN_LINES = 60.0
 
 
 class _WithWords(Progress):
-    """A bar, and the words on a line of their own: both fit on a narrow terminal."""
+    """A bar, with the description on a line of its own: both fit on a narrow terminal."""
 
     def get_renderables(self) -> Iterable[RenderableType]:
         yield self.make_tasks_table(self.tasks)
@@ -36,13 +36,13 @@ class _WithWords(Progress):
 
 @contextmanager
 def step(console: Console, title: str, total: int) -> Iterator[Advance]:
-    """Show one long step."""
+    """Show the progress of one long step."""
     if not console.is_terminal:
         last, began = "", time.monotonic()
         printed = began
-        first: float | None = None  # what an earlier go has done says nothing about speed
+        first: float | None = None  # what a resumed run did before says nothing about speed
 
-        def remember(done: float, words: str) -> None:
+        def record(done: float, words: str) -> None:
             nonlocal last, printed, first, began
             now = time.monotonic()
             if first is None:
@@ -53,7 +53,7 @@ def step(console: Console, title: str, total: int) -> Iterator[Advance]:
                 speed = (done - first) / (now - began) if now > began else 0.0
                 _plain(console, last + (f", {(total - done) / speed:.0f} s left" if speed else ""))
 
-        yield remember
+        yield record
         _plain(console, last or title)
         return
     columns = (
@@ -73,7 +73,7 @@ def _plain(console: Console, line: str) -> None:
 
 
 class Downloads:
-    """Shows files as they are fetched: called with a name, bytes so far and bytes in all."""
+    """Shows downloads: called with a file name, the bytes so far and the bytes in total."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -92,13 +92,13 @@ class Downloads:
             self._open.close()
             self._name = name
             megabytes = max(1, round((total or done) / 1e6))
-            shown = step(self._console, f"downloading {name}, MB", megabytes)
-            self._advance = self._open.enter_context(shown)
+            bar = step(self._console, f"downloading {name}, MB", megabytes)
+            self._advance = self._open.enter_context(bar)
         self._advance(done / 1e6, "")
 
 
 class Rates:
-    """How fast images and samples go by, from the moment it is made."""
+    """Images and samples per second since it was created."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -111,7 +111,7 @@ class Rates:
 
     @property
     def words(self) -> str:
-        """Nothing while nothing was sampled: what comes from a folder has no speed."""
+        """Return both rates, or nothing while only stored results were read."""
         if not self._samples:
             return ""
         seconds = max(time.monotonic() - self._began, 1e-9)

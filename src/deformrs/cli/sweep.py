@@ -55,7 +55,7 @@ def complete(
         except Exception as error:
             if os.environ.get("DEFORMRS_TRACEBACK"):
                 raise
-            failures[run.name] = f"unforeseen ({type(error).__name__}: {error})"
+            failures[run.name] = f"unexpected ({type(error).__name__}: {error})"
         if run.name in failures:
             _print(console, f"failed: {failures[run.name]}")
     return results, failures
