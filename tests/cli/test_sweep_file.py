@@ -71,7 +71,7 @@ def test_all_that_a_file_may_say(tmp_path: Path) -> None:
     assert [query.text for query in shift.queries] == ["1px", "5px"]
 
 
-def test_the_runs_lie_beside_the_file_by_default(tmp_path: Path) -> None:
+def test_the_folder_of_the_runs_is_named_after_the_file(tmp_path: Path) -> None:
     (run,) = planned(tmp_path, DATA + RUN)
     assert run.folder == tmp_path / "some" / "rotation_uniform-54deg"
 

@@ -1,4 +1,4 @@
-"""`deformrs train` as people run it, on tiny data: every recipe, network and option."""
+"""`deformrs train` on tiny data: every recipe, network and option."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_networks_of_other_libraries(data: Path, tmp_path: Path, name: str) -> N
     assert model.about["mean"] is not None  # measured on the data
 
 
-def test_resnet50_goes_on_from_weights_of_more_classes(data: Path, tmp_path: Path) -> None:
+def test_resnet50_starts_from_weights_of_more_classes(data: Path, tmp_path: Path) -> None:
     published = ResNet50(num_classes=7, width=4).state_dict()
     save_file(published, tmp_path / "published.safetensors")
     options = [*QUICK, "--model", "resnet50:width=4", "--channels", "3", "--recipe", "paper"]
@@ -142,7 +142,7 @@ def test_tensorboard_shows_the_curves(data: Path, tmp_path: Path) -> None:
         assert shown == pytest.approx([json.loads(line)[name] for line in records], rel=1e-6)
 
 
-def test_a_network_of_ones_own(data: Path, tmp_path: Path) -> None:
+def test_a_custom_network(data: Path, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(
         "from torch import nn\n"
         "def build():\n"
@@ -162,9 +162,7 @@ def test_a_network_of_ones_own(data: Path, tmp_path: Path) -> None:
     assert config["data"]["split"] == "test"  # type: ignore[index,call-overload]
 
 
-def test_noise_in_pixels_is_that_of_the_image_which_is_certified(
-    data: Path, tmp_path: Path
-) -> None:
+def test_noise_in_pixels_counts_pixels_of_the_certified_image(data: Path, tmp_path: Path) -> None:
     """Of a frame of 24 pixels 12 are cut out: one of them is a sixth of half a side."""
     options = [*QUICK, "--resize", "24", "--crop", "12"]
     options += ["--deformation", "translation", "--noise", "gaussian:3px"]
@@ -179,7 +177,7 @@ def test_noise_in_pixels_is_that_of_the_image_which_is_certified(
     assert certified["data"]["preparation"]["crop"] == [12, 12]
 
 
-def test_held_out_images_are_others_and_choose_the_best(data: Path, tmp_path: Path) -> None:
+def test_held_out_images_choose_the_best_epoch(data: Path, tmp_path: Path) -> None:
     """Those held out are mirrored, so that a network that learns is wrong on them."""
     paths = sorted((data / "train").rglob("*.png"))
     labels = [int(path.parent.name == "right") for path in paths]

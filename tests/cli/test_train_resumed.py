@@ -90,7 +90,7 @@ def test_a_custom_family_binds_by_its_content(data: Path, tmp_path: Path) -> Non
         run_inside("train", "--data", data, *own, "--out", tmp_path / "run")
 
 
-def test_an_interrupted_training_keeps_what_it_did(tmp_path: Path) -> None:
+def test_an_interrupted_training_keeps_its_checkpoint(tmp_path: Path) -> None:
     options: list[str | Path] = ["--data", "digits", "--model", "small_cnn:width=8", *SMOOTHING]
     options += ["--device", "cpu", "--epochs", "500", "--out", tmp_path / "run"]
     with subprocess.Popen(

@@ -47,7 +47,7 @@ from deformrs.training.augmentation import parse_augmentation
 from deformrs.training.distributed import started_processes
 
 REPORT = "report"
-"""The folder beside the runs that holds their report."""
+"""The folder of the report, next to those of the runs."""
 
 Hint = object
 """A type as an annotation says it."""

@@ -482,10 +482,10 @@ def _stop_signals(processes: Processes) -> Iterator[Callable[[], bool]]:
 @click.option(
     "--data",
     required=True,
-    help="digits, mnist, cifar10 (or mnist:FOLDER), a folder of class folders, a folder with "
-    "labels.csv, or pictures.npz.",
+    help="digits, mnist, cifar10 (mnist:FOLDER for a copy of yours), a folder of class folders, "
+    "a folder with labels.csv, or images.npz.",
 )
-@click.option("--data-root", help="Where downloads are kept.  [$DEFORMRS_DATA]")
+@click.option("--data-root", help="Folder for downloads.  [$DEFORMRS_DATA]")
 @start_options(required=True)
 @smoothing_options(required=True)
 @training_options()
