@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from deformrs.execution import scores_of
 from deformrs.geometry import size_of
 from deformrs.models import LoadedModel, check_fixed
 from deformrs.runs import CONFIG, read_config
+from deformrs.runs.files import file_digest
 from deformrs.runs.folder import RELATIVE_TO, difference, start_of
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.specs import parse_deformation, parse_noise, python_files
@@ -192,10 +192,7 @@ def check_same_model(config: Config, loaded: LoadedModel, smoothing: SmoothingOp
 
 def plugin_digests(smoothing: SmoothingOptions) -> Config:
     """Return the digest of each Python file that the deformation names, by file name."""
-    return {
-        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in python_files(smoothing.deformation)
-    }
+    return {file.name: file_digest(file) for file in python_files(smoothing.deformation)}
 
 
 def _without_source(about: Config) -> Config:
