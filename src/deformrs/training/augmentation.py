@@ -1,4 +1,4 @@
-"""Augmentation on the device: images are cut, mirrored and zoomed before noise deforms them."""
+"""Augmentation on the device: random crops, flips and zooms before noise deforms the image."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from deformrs.geometry import read, size_of
 from deformrs.units import Size, unit_px
 
 RATIOS = (3 / 4, 4 / 3)
-"""The least and the greatest width over height of what `zoom` cuts out."""
+"""The least and the greatest aspect ratio of what `zoom` cuts out."""
 
 NUMBERS = 4
-"""Random numbers that an image takes."""
+"""Random numbers for each image."""
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What is done to an image at random, beside the noise that is certified.
+    """Random changes of an image besides the noise that is certified.
 
-    `crop`: it is cut out anywhere, up to that many pixels beyond its edge, where it is black.
-    `flip`: it is mirrored half of the time. `zoom`: a part of at least that share of its area is
-    cut out and stretched. `size`: what comes out, without crop or zoom of the middle; None keeps
-    what came in.
+    `crop` pads by that many black pixels and crops at random; `flip` mirrors half of the images;
+    `zoom` stretches a random part of at least that share of the area. `size` is the size of the
+    result, cut from the centre without `crop` and `zoom`; None keeps the size.
 
     >>> parse_augmentation("crop:4+flip")
     Augmentation(crop=4, flip=True, zoom=None, size=None)
@@ -51,7 +50,7 @@ class Augmentation:
 
     @property
     def words(self) -> str:
-        """What `parse_augmentation` reads.
+        """The text that `parse_augmentation` reads.
 
         >>> Augmentation(flip=True, size=(224, 224)).words
         'flip'
@@ -62,7 +61,7 @@ class Augmentation:
         return "+".join(parts) or "none"
 
     def to_config(self) -> Config:
-        """Its plain values."""
+        """Return its plain values."""
         return asdict(self) | {"size": None if self.size is None else list(self.size)}
 
     def draw(self, n: int, generator: torch.Generator) -> Tensor:
@@ -87,7 +86,7 @@ class Augmentation:
         return self._cut(padded, top, left, draws[:, 2] < 0.5)
 
     def centre(self, images: Tensor) -> Tensor:
-        """The middle of images, of the size that comes out: what is certified later."""
+        """Return the centre of the images in the size of the result, as certification sees them."""
         if self.size is None or self.size == size_of(images):
             return images
         height, width = self.size
@@ -96,7 +95,7 @@ class Augmentation:
         return images[..., top : top + height, left : left + width]
 
     def _cut(self, padded: Tensor, top: Tensor, left: Tensor, mirrored: Tensor) -> Tensor:
-        """From that row and column on; exact, pixels are only moved."""
+        """Cut from that row and column on; exact, pixels are only moved."""
         assert self.crop is not None
         device, edges = padded.device, 2 * self.crop
         height, width = self.size or (padded.shape[-2] - edges, padded.shape[-1] - edges)
@@ -111,7 +110,7 @@ class Augmentation:
         return cut.permute(0, 3, 1, 2)
 
     def _zoomed(self, images: Tensor, draws: Tensor) -> Tensor:
-        """A part of random area, shape and place, read at the pixels of the new size."""
+        """Read a part of random area, shape and place at the pixels of the new size."""
         assert self.zoom is not None
         sides = size_of(images)
         size = self.size or sides
@@ -140,7 +139,7 @@ class Augmentation:
 
 
 def parse_augmentation(text: str, size: Size | None = None) -> Augmentation:
-    """`none`, `flip`, `crop:4+flip`, `zoom:0.25+flip`: the parts in any order."""
+    """Parse `none`, `flip`, `crop:4+flip`, `zoom:0.25+flip`; the parts come in any order."""
     crop, flip, zoom = None, False, None
     for part in [] if text == "none" else text.split("+"):
         name, colon, value = part.strip().partition(":")
@@ -168,11 +167,11 @@ def parse_augmentation(text: str, size: Size | None = None) -> Augmentation:
 
 
 def fitting_augmentation(data: str, frame: Size, size: Size) -> Augmentation:
-    """What suits a data set: `frame` is the size its images come in, `size` what goes on.
+    """Return the augmentation for a dataset with images of size `frame`, cut to `size`.
 
-    CIFAR-10 is shifted and mirrored. Digits are left alone: a mirrored digit is another sign.
-    ImageNet is zoomed and mirrored. Of other images it is not known whether a mirror changes
-    what they show: they are shifted, or cut out of their frame, by an eighth of a side.
+    CIFAR-10 is cropped and flipped, ImageNet zoomed and flipped. Digits are left alone: a mirrored
+    digit is another sign. Whether a flip changes the class of other images is unknown: they are
+    cropped at random, by an eighth of a side or within their frame.
     """
     if data in ("digits", "mnist"):
         return Augmentation(size=size)

@@ -1,4 +1,4 @@
-"""Batches under noise: each follows from the seed and its number, whoever makes which part."""
+"""Batches under noise, each determined by the seed and its number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from deformrs.training.recipes import Plan
 
 
 class Use(IntEnum):
-    """What random numbers are for."""
+    """The purpose of random numbers: each has streams of its own."""
 
     ORDER = 0
     NOISE = 1
@@ -27,7 +27,7 @@ class Use(IntEnum):
 
 
 def seed_generator(generator: torch.Generator, seed: int, use: Use, number: int) -> None:
-    """Set a generator to the stream of that number: nothing that was drawn before matters.
+    """Set a generator to the stream of that number, whatever was drawn before.
 
     Numbers count up from a start that depends on the seed and the use, so streams of one use
     differ in the low bits, which is all that torch's generator on the CPU looks at.
@@ -36,7 +36,7 @@ def seed_generator(generator: torch.Generator, seed: int, use: Use, number: int)
 
 
 def order_of(count: int, seed: int, epoch: int) -> torch.Tensor:
-    """In which order an epoch sees its images: [count] on the CPU, the same on every machine."""
+    """Return the order of the images in an epoch: [count] on the CPU, the same on every machine."""
     generator = torch.Generator()
     seed_generator(generator, seed, Use.ORDER, epoch)
     return torch.randperm(count, generator=generator)
@@ -44,9 +44,9 @@ def order_of(count: int, seed: int, epoch: int) -> torch.Tensor:
 
 @contextmanager
 def network_randomness(seed: int, number: int, device: torch.device) -> Iterator[None]:
-    """Let dropout and its like, which draw from torch's global state, draw from a stream as well.
+    """Let dropout and the like, which draw from torch's global state, draw from a stream.
 
-    The global state is afterwards what it was before.
+    The global state is restored afterwards.
     """
     generators = [torch.default_generator]
     if device.type == "cuda":
@@ -68,7 +68,7 @@ def _seed(seed: int, use: Use, number: int) -> int:
 
 
 class NoisyBatches:
-    """What the steps of a plan see of a source: shuffled, augmented and deformed.
+    """The batches of a plan from a source: shuffled, augmented and deformed.
 
     All processes draw for the whole batch and keep their own rows, so that the number of
     processes does not change what a step sees.
@@ -94,7 +94,7 @@ class NoisyBatches:
         self._generator = torch.Generator(processes.device)
 
     def epoch(self, number: int, skip: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of an epoch but for the first `skip`: images and labels of own rows.
+        """Yield images and labels of this process for each batch of an epoch but the first `skip`.
 
         There are `copies` deformed copies of all images, one after another.
         """
@@ -111,7 +111,7 @@ class NoisyBatches:
             step += 1
 
     def evaluation(self, held_out: Source) -> Iterator[tuple[Tensor, Tensor]]:
-        """All images of another source in order, under the same noise every time."""
+        """Yield all images of another source in order, under the same noise every time."""
         seed_generator(self._generator, self.plan.seed, Use.HELD_OUT, 0)
         rows = torch.split(torch.arange(len(held_out)), self.batch_size)
         for images, labels in held_out.batches(rows):

@@ -1,4 +1,4 @@
-"""Checkpoints: where training stands, on the disk, whole or not at all.
+"""Checkpoints: the state of a training on the disk, whole or not at all.
 
 A checkpoint is a safetensors file with the weights and the momentum, perhaps one with the weights
 of the best epoch, and state.json, which names both with their digests and is replaced last.
@@ -37,7 +37,7 @@ class Best:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Training after `step` steps. `sums` are those of the epoch so far: loss and share right."""
+    """Training after `step` steps. `sums` of loss and accuracy are over the epoch so far."""
 
     step: int
     weights: Tensors
@@ -55,7 +55,10 @@ class Checkpoints:
         self._stored: dict[str, Config] = {}
 
     def write(self, snapshot: Snapshot) -> None:
-        """Guarantee: after a kill at any moment the folder holds the old one or the new one."""
+        """Replace the checkpoint.
+
+        Guarantee: after a kill at any moment the folder holds the old one or the new one.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         tensors = {f"weights.{name}": value for name, value in snapshot.weights.items()}
         tensors |= {f"momentum.{name}": value for name, value in snapshot.momentum.items()}
@@ -79,15 +82,15 @@ class Checkpoints:
                 path.unlink()
 
     def read(self) -> Snapshot | None:
-        """The checkpoint, or None where there is none."""
+        """Return the checkpoint, or None if there is none."""
         path = self.folder / STATE
         if not path.exists():
             return None
         try:
             state = json.loads(path.read_text(encoding="utf-8"))
             tensors = self._load(state["last"])
-            found = state["best"]
-            best = found and Best(found["epoch"], found["accuracy"], self._load(found))
+            entry = state["best"]
+            best = entry and Best(entry["epoch"], entry["accuracy"], self._load(entry))
             loss, right = map(float, state["sums"])
             return Snapshot(
                 int(state["step"]),
@@ -101,7 +104,7 @@ class Checkpoints:
             raise self._damaged(error) from None
 
     def step(self) -> int:
-        """After how many steps it was written; 0 where there is none."""
+        """Return the number of steps after which it was written; 0 if there is none."""
         path = self.folder / STATE
         try:
             return int(json.loads(path.read_text(encoding="utf-8"))["step"])
@@ -111,7 +114,7 @@ class Checkpoints:
             raise self._damaged(error) from None
 
     def clear(self) -> None:
-        """Remove what a finished training does not need."""
+        """Remove the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _damaged(self, error: Exception) -> InputError:
@@ -131,12 +134,12 @@ class Checkpoints:
     def _load(self, entry: dict[str, str]) -> Tensors:
         content = (self.folder / Path(entry["file"]).name).read_bytes()
         if hashlib.sha256(content).hexdigest() != entry["sha256"]:
-            raise ValueError(f"{entry['file']} is not the file that {STATE} speaks of")
+            raise ValueError(f"{entry['file']} is not the file that {STATE} names")
         return load(content)
 
 
 def momentum_of(model: nn.Module, optimizer: torch.optim.SGD) -> Tensors:
-    """The momentum of every parameter that has one, by the parameter's name."""
+    """Return the momentum of every parameter that has one, by the parameter's name."""
     return {
         name: optimizer.state[parameter]["momentum_buffer"]
         for name, parameter in model.named_parameters()
@@ -145,7 +148,7 @@ def momentum_of(model: nn.Module, optimizer: torch.optim.SGD) -> Tensors:
 
 
 def restore(snapshot: Snapshot, model: nn.Module, optimizer: torch.optim.SGD, place: str) -> None:
-    """Put weights and momentum back."""
+    """Load weights and momentum from a snapshot."""
     fit_state(model, snapshot.weights, place)
     for name, parameter in model.named_parameters():
         if name in snapshot.momentum:

@@ -1,4 +1,4 @@
-"""The folder of a training: what was asked, a line an epoch, and the network in the end."""
+"""The folder of a training: its settings, a line for each epoch, and the trained network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deformrs.training.checkpoints import STATE
 
 TRAINING, EPOCHS, BEST, CHECKPOINTS = "training.json", "epochs.jsonl", "best", "checkpoints"
 _FREE = ("options", "environment")
-"""What may differ when a training goes on: where files lie, and the machine."""
+"""May differ when a training is resumed: the paths of files, and the machine."""
 
 
 class TrainingFolder:
@@ -33,7 +33,7 @@ class TrainingFolder:
 
     @classmethod
     def open(cls, path: Path, config: Config) -> Self:
-        """Begin a training with that configuration, or take up the one that is there."""
+        """Begin a training with that configuration, or resume the one that is there."""
         if not (path / TRAINING).exists() and ((path / CONFIG).exists() or (path / MODEL).exists()):
             raise InputError(
                 "the folder", path, "holds another run or model already", "choose another by --out"
@@ -52,7 +52,7 @@ class TrainingFolder:
         return cls(path, file)
 
     def add_epoch(self, record: Config) -> None:
-        """A line for people and for plots; what an earlier go had beyond that epoch is dropped."""
+        """Append the record of an epoch; lines of that epoch and later ones are dropped."""
         lines = (self.path / EPOCHS).read_text(encoding="utf-8").splitlines()
         kept = [line for line in lines[: int(str(record["epoch"])) - 1] if line]
         self._file.seek(0)
@@ -73,7 +73,7 @@ class TrainingFolder:
 
 
 def is_finished(path: Path) -> bool:
-    """Is the network there? It is written last."""
+    """Return whether the trained network is there, which is written last."""
     return (path / TRAINING).exists() and (path / MODEL).exists()
 
 
@@ -81,12 +81,12 @@ def check_same(path: Path, config: Config) -> None:
     """Raise if the folder holds a training with other settings."""
     place = path / TRAINING
     try:
-        found = json.loads(place.read_text(encoding="utf-8"))
+        stored = json.loads(place.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(
             str(place), f"damaged ({error})", "must be as deformrs wrote it", "restore it"
         ) from None
-    there, here = _binding(found), _binding(json.loads(json.dumps(config)))
+    there, here = _binding(stored), _binding(json.loads(json.dumps(config)))
     if there != here:
         raise InputError(
             f"the training in {path}",

@@ -1,4 +1,4 @@
-"""Recipes: how long, how fast and in which precision a network is trained.
+"""Recipes: epochs, batch size, learning rate, objective and precision of a training.
 
 A recipe is a small TOML file. `paper` and `fast` come with the package; one of your own is named
 by its path.
@@ -29,16 +29,17 @@ from deformrs.training.augmentation import Augmentation
 
 @dataclass(frozen=True)
 class Objective:
-    """Cross-entropy over `copies` deformed copies of each image, and what raises large radii.
+    """Cross-entropy over `copies` deformed copies of each image, with terms for larger radii.
 
-    With ℓ₁ … ℓ_m the losses of the copies, p₁ … p_m the answers to them and p̄ their mean:
+    With ℓ₁ … ℓ_m the losses of the copies, p₁ … p_m the predicted probabilities and p̄ their mean:
 
-    `tilt` t > 0 takes (1/t) log mean exp(t ℓ_i) for the mean of the losses, so that the copies that
-    go wrong count most: a certificate is lost by the few deformations that fool the network.
+    `tilt` t > 0 takes (1/t) log mean exp(t ℓ_i) for the mean of the losses, so that misclassified
+    copies count most: a certificate is lost by the few deformations that fool the network.
     (Tilted empirical risk: Li, Beirami, Sanjabi and Smith, 2021.)
 
-    `consistency` adds consistency · mean KL(p̄ ‖ p_i) + entropy · H(p̄): the answer should not
-    depend on the noise, and be sure (Jeong and Shin, 2020). It costs accuracy at small radii.
+    `consistency` adds consistency · mean KL(p̄ ‖ p_i) + entropy · H(p̄): predictions should
+    be confident and not depend on the noise (Jeong and Shin, 2020). It lowers accuracy at small
+    radii.
 
     More copies show an image under more noise in each step, and cost as much more time.
     """
@@ -65,10 +66,10 @@ class Objective:
                 "e.g. 2",
             )
 
-    def __call__(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """scores: [copies · b, k], one copy of the whole batch after another; labels: [b] -> []."""
+    def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of logits [copies · b, k], copy after copy, and labels [b]."""
         losses = cross_entropy(
-            scores,
+            logits,
             labels.repeat(self.copies),
             reduction="none",
             label_smoothing=self.label_smoothing,
@@ -80,12 +81,12 @@ class Objective:
             loss = losses.mean()
         if not self.consistency:
             return loss
-        logs = log_softmax(scores, dim=1).view(self.copies, len(labels), -1)
+        logs = log_softmax(logits, dim=1).view(self.copies, len(labels), -1)
         # The mean of probabilities, by their logarithms: no underflow, and a gradient everywhere.
         mean = logs.logsumexp(dim=0) - math.log(self.copies)
         spread = kl_div(logs, mean.expand_as(logs), log_target=True, reduction="none")
-        doubt = -(mean.exp() * mean).sum(dim=1)
-        return loss + self.consistency * spread.sum(dim=2).mean() + self.entropy * doubt.mean()
+        entropy = -(mean.exp() * mean).sum(dim=1)
+        return loss + self.consistency * spread.sum(dim=2).mean() + self.entropy * entropy.mean()
 
 
 Schedule = Literal["one_cycle", "steps"]
@@ -94,7 +95,7 @@ TrainingPrecision = Literal["float32", "bfloat16"]
 RECIPES = ("fast", "paper")
 SMALLEST_BATCH, STEPS_AN_EPOCH = 32, 16
 PRETRAINED = "pretrained"
-"""The table of a recipe that holds where training begins with weights from elsewhere."""
+"""The table of a recipe that applies when training begins with existing weights."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,8 @@ class Recipe:
     """Stochastic gradient descent: `epochs` passes in batches of `batch_size`.
 
     `schedule` "one_cycle" raises the learning rate over the share `warmup` of all steps and brings
-    it down to zero; "steps" multiplies it by `decay` after each epoch named in `steps`. What is
-    minimised, from `copies` to `label_smoothing`, `Objective` explains. `precision` and `compile`
+    it down to zero; "steps" multiplies it by `decay` after each epoch named in `steps`. The
+    fields from `copies` to `label_smoothing` are those of `Objective`. `precision` and `compile`
     are for a GPU.
 
     >>> read_recipe("paper").steps
@@ -154,7 +155,7 @@ class Recipe:
 
     @property
     def objective(self) -> Objective:
-        """What is minimised."""
+        """The function that training minimises."""
         return Objective(
             self.copies, self.tilt, self.consistency, self.entropy, self.label_smoothing
         )
@@ -171,10 +172,10 @@ class Recipe:
         consistency: float | None = None,
         entropy: float | None = None,
     ) -> Recipe:
-        """With what is not None in place of its own.
+        """Return a copy with the values that are not None.
 
-        Steps keep their share of all epochs. Where copies are to be compared there are two; where
-        only one is asked for there is nothing to compare.
+        `steps` keep their share of all epochs. `tilt` and `consistency` imply two copies; one copy
+        switches both off.
 
         >>> read_recipe("paper").changed(epochs=30).steps
         (10, 20)
@@ -187,7 +188,7 @@ class Recipe:
             copies = max(2, self.copies)
         if copies == 1:
             tilt, consistency = tilt or 0.0, consistency or 0.0
-        asked = {
+        values = {
             "epochs": epochs,
             "batch_size": batch_size,
             "learning_rate": learning_rate,
@@ -197,11 +198,11 @@ class Recipe:
             "consistency": consistency,
             "entropy": entropy,
         }
-        given = {key: value for key, value in asked.items() if value is not None}
+        given = {key: value for key, value in values.items() if value is not None}
         return dataclasses.replace(self, steps=steps, **given)  # type: ignore[arg-type]
 
     def fitted(self, images: int) -> Recipe:
-        """For a small data set: batches small enough for sixteen steps an epoch, but not below 32.
+        """Return a copy for a small dataset: batches of 32 or more that give 16 steps an epoch.
 
         The learning rate falls with the root of the batch size.
 
@@ -216,12 +217,12 @@ class Recipe:
         return dataclasses.replace(self, batch_size=size, learning_rate=rate)
 
     def to_config(self) -> Config:
-        """Its plain values."""
+        """Return its plain values."""
         return dataclasses.asdict(self) | {"steps": list(self.steps)}
 
 
 def read_recipe(name: str, *, pretrained: bool = False) -> Recipe:
-    """The recipe of that name, or in that TOML file; `pretrained` takes its table of that name."""
+    """Return the recipe of that name or TOML file; `pretrained` applies its table of that name."""
     if name in RECIPES:
         text = (files("deformrs.training") / f"{name}.toml").read_text(encoding="utf-8")
         return _parsed(name, text, pretrained)
@@ -304,7 +305,7 @@ def _check_word(name: str, value: object, words: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that the weights follow from, beside the network, the images and the machine."""
+    """All that determines the weights besides the network, the images and the machine."""
 
     deformation: Deformation
     noise: NoiseLaw
@@ -320,7 +321,7 @@ class Plan:
         self.noise.check_registered()
 
     def to_config(self) -> Config:
-        """Its plain values."""
+        """Return its plain values."""
         return {
             "deformation": self.deformation.to_config(),
             "noise": self.noise.to_config(),
