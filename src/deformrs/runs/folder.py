@@ -19,6 +19,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -267,6 +268,8 @@ def read_results(
         )
     if is_anytime(method):
         check_alpha(alpha, below=0.5)
+    # Many images have the same counts.
+    certify = cache(partial(law.certify, alpha=alpha, method=method))
     results: list[Result] = []
     seen: set[int] = set()
     # Bytes that are not text become characters that are not JSON, and their line is named.
@@ -278,7 +281,7 @@ def read_results(
             check = record.pop("check")
             if check != _check(record, config):
                 raise ValueError("changed, or of another configuration")
-            result = from_record(record, law, alpha, method)
+            result = from_record(record, certify)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _damaged(path, f"line {number}: {error!r}") from None
         if result.index in seen:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from deformrs.certificate import Certificate, Counts
 from deformrs.config import Config, ConfigValue
-from deformrs.noise import NoiseLaw
 from deformrs.space import Block, Space
 from deformrs.units import Unit
 
@@ -66,7 +66,7 @@ def to_record(result: Result) -> Config:
     }
 
 
-def from_record(record: Any, law: NoiseLaw, alpha: float, method: str) -> Result:
+def from_record(record: Any, certify: Callable[[Counts, Space], Certificate]) -> Result:
     """Return the result of a line, certified again; ValueError, KeyError, TypeError if damaged."""
     blocks = tuple(
         Block(b["family"], b["dim"], Unit(b["unit"]), b["period"])
@@ -79,7 +79,7 @@ def from_record(record: Any, law: NoiseLaw, alpha: float, method: str) -> Result
     return Result(
         int(record["index"]),
         int(record["label"]),
-        law.certify(counts, Space(blocks, (height, width)), alpha, method),
+        certify(counts, Space(blocks, (height, width))),
         None if plain is None else int(plain),
         str(record["source"]),
         str(record["pixels"]),
