@@ -64,6 +64,15 @@ def test_statistics_are_float32_where_the_network_is_bfloat16() -> None:
 
 
 @pytest.mark.usefixtures("group")
+def test_a_compiled_network_stays_in_one_graph() -> None:
+    layer = nn.BatchNorm1d(2)
+    synchronise_batch_norm(layer)
+    rows = torch.tensor([[1.0, 0.0], [3.0, 1.0]])
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    assert torch.allclose(compiled(rows), layer(rows))
+
+
+@pytest.mark.usefixtures("group")
 def test_the_layer_of_timm_keeps_its_activation() -> None:
     torchvision_ops.declare()
     layers = importlib.import_module("timm.layers")

@@ -21,12 +21,12 @@ CPU = torch.device("cpu")
 
 
 class Partial(nn.Module):
-    """Both kinds of batch normalisation, and weights that no step uses."""
+    """Batch normalisation by moving and cumulative averages, and weights that no step uses."""
 
-    def __init__(self, momentum: float | None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.network = SmallCNN(width=4)
-        self.scale = nn.BatchNorm1d(10, momentum=momentum)
+        self.scale = nn.BatchNorm1d(10, momentum=None)
         self.unused = nn.Linear(2, 2)
         nn.init.ones_(self.unused.weight)
         nn.init.ones_(self.unused.bias)
@@ -36,10 +36,8 @@ class Partial(nn.Module):
         return scaled
 
 
-def train_in(processes: Processes, compiled: bool, momentum: float | None) -> dict[str, Tensor]:
-    model = Partial(momentum)
-    if compiled:  # the whole graph: batch normalisation over processes must not break it
-        model.network.compile(backend="aot_eager", fullgraph=True)
+def train_in(processes: Processes) -> dict[str, Tensor]:
+    model = Partial()
     plan = with_recipe(small_plan(2, learning_rate=0.02), copies=2, tilt=1.0)
     trained = fit(model, digits(0, 192), plan, held_out=digits(192, 250), processes=processes)
     loss = torch.tensor([trained.history[-1]["loss"], trained.history[-1]["held_out_accuracy"]])
@@ -49,9 +47,7 @@ def train_in(processes: Processes, compiled: bool, momentum: float | None) -> di
 def train_both(folder: Path) -> None:
     with open_processes(CPU) as processes:
         assert processes.count == started_processes() == 2
-        for compiled, momentum in ((False, 0.1), (True, None)):
-            state = train_in(processes, compiled, momentum)
-            save_file(state, folder / f"{compiled}{processes.rank}.safetensors")
+        save_file(train_in(processes), folder / f"{processes.rank}.safetensors")
 
 
 def test_two_processes_train_like_one(tmp_path: Path) -> None:
@@ -59,14 +55,13 @@ def test_two_processes_train_like_one(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
     launch(2, "cpu", train_both, tmp_path)
     assert signal.getsignal(signal.SIGINT) is before
-    for compiled, momentum in ((False, 0.1), (True, None)):
-        alone = train_in(Processes(CPU), False, momentum)
-        first, second = (load_file(tmp_path / f"{compiled}{rank}.safetensors") for rank in (0, 1))
-        assert first.keys() == alone.keys()
-        for name, value in alone.items():
-            assert torch.equal(first[name], second[name]), name
-            near = torch.allclose(first[name].double(), value.double(), rtol=1e-3, atol=1e-3)
-            assert near, name
+    alone = train_in(Processes(CPU))
+    first, second = (load_file(tmp_path / f"{rank}.safetensors") for rank in (0, 1))
+    assert first.keys() == alone.keys()
+    for name, value in alone.items():
+        assert torch.equal(first[name], second[name]), name
+        near = torch.allclose(first[name].double(), value.double(), rtol=1e-3, atol=1e-3)
+        assert near, name
     assert (first["scale.weight"] - 1).abs().max() > 0.02  # they learned
 
 
