@@ -155,10 +155,7 @@ class Run:
         self.add_all([result], seconds)
 
     def add_all(self, results: Sequence[Result], seconds: float | None = None) -> None:
-        """Add several results; `seconds` is the time of each.
-
-        Guarantee: when this returns, the results are on the disk.
-        """
+        """Add several results, as `add` does; `seconds` is the time of each."""
         for result in results:
             self._check(result)
         try:
