@@ -7,11 +7,13 @@ The noise is always the same; how a network rounds is not, except on a CPU in fl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from deformrs.cli.throughput import machine
@@ -23,6 +25,7 @@ from record import Record
 from subject import Options, Subject, load_subject, subject_options
 
 SEED = 0
+Classes = NDArray[np.intp]
 
 
 def compare(subject: Subject, images: int, n: int) -> Iterator[Config]:
@@ -32,9 +35,9 @@ def compare(subject: Subject, images: int, n: int) -> Iterator[Config]:
     chosen = [subject.image(index) for index in range(0, len(subject.images), stride)[:images]]
     batch = torch.stack(chosen).to(subject.device)
     spans = [Span(index, Stage.PREDICT, 0, n, image=index) for index in range(len(batch))]
-    expected = usual.predictions(batch, spans, seed=SEED)
+    expected = predictions_of(usual, batch, spans, n)
 
-    def entry(path: str, sampler: Sampler, predictions: Tensor) -> Config:
+    def entry(path: str, sampler: Sampler, predictions: Classes) -> Config:
         differing = int((predictions != expected).sum())
         return subject.names | {
             "path": path,
@@ -58,24 +61,28 @@ def compare(subject: Subject, images: int, n: int) -> Iterator[Config]:
             compiled=mode,
         )
 
-    yield entry("the same again", usual, usual.predictions(batch, spans, seed=SEED))
+    yield entry("the same again", usual, predictions_of(usual, batch, spans, n))
     length = max(1, n // 8)
     turns = [span.part(k, min(k + length, n)) for k in range(0, n, length) for span in spans]
-    predictions = usual.predictions(batch, turns, seed=SEED)
     # Named as in stored records.
-    yield entry("pictures in turns", usual, _in_order(predictions, turns))
+    yield entry("pictures in turns", usual, predictions_of(usual, batch, turns, n))
     quarter = other(max(1, usual.batch_size // 4), usual.compiled)
-    yield entry("a quarter of the batch", quarter, quarter.predictions(batch, spans, seed=SEED))
+    yield entry("a quarter of the batch", quarter, predictions_of(quarter, batch, spans, n))
     if usual.compiled != "no":
         plain = other(usual.batch_size, "no")
-        yield entry("not compiled", plain, plain.predictions(batch, spans, seed=SEED))
+        yield entry("not compiled", plain, predictions_of(plain, batch, spans, n))
 
 
-def _in_order(predictions: Tensor, spans: list[Span]) -> Tensor:
-    """Return predictions of spans in any order, sorted by image and sample."""
-    parts = torch.split(predictions, [len(span) for span in spans])
-    pairs = sorted(zip(spans, parts, strict=True), key=lambda p: (p[0].image, p[0].start))
-    return torch.cat([part for _, part in pairs])
+def predictions_of(sampler: Sampler, images: Tensor, spans: Iterable[Span], n: int) -> Classes:
+    """Return the predicted class of every sample, image by image, whatever the spans' order."""
+    singles = (
+        Span(span.index, span.stage, k, k + 1, span.image, row=span.image * n + k)
+        for span in spans
+        for k in range(span.start, span.stop)
+    )
+    counts = sampler.count(images, singles, len(images) * n, seed=SEED)
+    classes: Classes = counts.argmax(axis=1)
+    return classes
 
 
 @click.command()

@@ -130,9 +130,7 @@ def sampled(
 ) -> list[Counts]:
     """The counts under that rule, whatever it is."""
     selection = np.array(g.count_batch(list(images), indices, n0, Stage.SELECT))
-    estimation = g.sampler.count_until(
-        images, indices, selection.argmax(axis=1), rule.decided, rule.looks, seed=0
-    )
+    estimation = g.sampler.count_until(images, indices, selection.argmax(axis=1), rule, seed=0)
     return [
         Counts(tuple(a), tuple(b))
         for a, b in zip(selection.tolist(), estimation.tolist(), strict=True)

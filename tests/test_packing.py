@@ -96,7 +96,7 @@ def test_other_lines_beside_the_packed_ones_are_never_taken_for_them(
     packed = packed_name(folder / CERTIFICATES).read_bytes()
     (folder / CERTIFICATES).write_bytes(b"".join(lines[:kept]))
     for attempt in (load_run, pack_run, unpack_run):
-        with pytest.raises(InputError, match=r"another one than certificates\.jsonl\.xz beside it"):
+        with pytest.raises(InputError, match=r"different from certificates\.jsonl\.xz in"):
             attempt(folder)
     with pytest.raises(InputError, match="is packed"):
         Run.open(folder, LAW, 0.001, "clopper_pearson", {"seed": 1})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +30,17 @@ Execution = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 Part = TypeVar("Part")
 Output = TypeVar("Output")
+
+
+class Rule(Protocol):
+    """Decides from counts which images need no more samples, as `deformrs.stopping.Rule` does."""
+
+    @property
+    def looks(self) -> Sequence[int]: ...
+
+    def decided(
+        self, hits: NDArray[np.int64], trials: NDArray[np.int64], /
+    ) -> NDArray[np.bool_]: ...
 
 
 def _ignore(count: int) -> None:
@@ -82,7 +93,7 @@ class Sampler:
         self,
         images: Tensor,
         spans: Iterable[Span],
-        rows: int,
+        rows: int | None = None,
         *,
         seed: int,
         draws: Draws | None = None,
@@ -91,17 +102,28 @@ class Sampler:
     ) -> NDArray[np.int64]:
         """Return how often each class is predicted, for each row that the spans name: [rows, K].
 
-        images: [k, c, h, w]; shift: [1, d], added to all params; draws: cached noise of the same
-        seed. The counts stay on the device until the end, and memory does not grow with the number
-        of samples.
+        images: [k, c, h, w]; rows: k by default; shift: [1, d], added to all params; draws: cached
+        noise of the same seed. The counts stay on the device until the end, and memory does not
+        grow with the number of samples.
         """
+        rows = len(images) if rows is None else rows
+        self.warm_up(images)
+        noise = self.draws(images, seed) if draws is None else draws
         device = images.device
         # The samples that fill up the last batch are counted in one more row.
         counts = torch.zeros((rows + 1) * self.num_classes, dtype=torch.int64, device=device)
         undefined = torch.zeros((), dtype=torch.bool, device=device)
-        for best, classes, row in self._predict(images, spans, rows, seed, draws, shift, progress):
-            undefined |= ~best.isfinite().all()  # the largest of a row with NaN is NaN
-            counts.scatter_add_(0, row * self.num_classes + classes, torch.ones_like(classes))
+
+        def logits_of(batch: tuple[Span, ...]) -> tuple[Tensor, Tensor]:
+            return self._logits(batch, noise, images, rows, shift)
+
+        for batch in in_batches(spans, self._fitting):
+            for logits, row in self._in_memory(batch, _samples_of, in_batches, logits_of, images):
+                best, classes = logits.max(dim=1)
+                undefined |= ~best.isfinite().all()  # the largest of a row with NaN is NaN
+                counts.scatter_add_(0, row * self.num_classes + classes, torch.ones_like(classes))
+            if progress is not None:
+                progress.sampled(_samples_of(batch))
         # Checked once: a check after every batch would make the device wait.
         if undefined:
             raise ModelError(
@@ -118,29 +140,26 @@ class Sampler:
         images: Tensor,
         indices: Sequence[int],
         candidates: NDArray[np.intp],
-        decided: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]],
-        looks: Sequence[int],
+        rule: Rule,
         *,
         seed: int,
         progress: Progress | None = None,
     ) -> NDArray[np.int64]:
         """Return the class counts of each image, sampled until it is decided: [k, K].
 
-        After each number of samples in `looks`, `decided(hits, trials)` says which images need no
-        more; hits are counts of the image's candidate class.
+        After each number of samples in `rule.looks`, the rule decides from the counts of the
+        candidate classes which images need no more.
         """
         counts = np.zeros((len(images), self.num_classes), dtype=np.int64)
         active: NDArray[np.intp] = np.arange(len(images))
         # Looks lie close together at first, and use the same block of noise again and again.
         draws = self.draws(images, seed, room=ROOM)
         start = 0
-        for stop in looks:
+        for stop in rule.looks:
             spans = [Span(indices[i], Stage.ESTIMATE, start, stop, i, i) for i in active.tolist()]
-            counts += self.count(
-                images, spans, len(images), seed=seed, draws=draws, progress=progress
-            )
+            counts += self.count(images, spans, seed=seed, draws=draws, progress=progress)
             hits = counts[active, candidates[active]]
-            left = active[~decided(hits, np.full(len(active), stop))]
+            left = active[~rule.decided(hits, np.full(len(active), stop))]
             if progress is not None:
                 progress.decided(len(active) - len(left))
             active, start = left, stop
@@ -152,12 +171,6 @@ class Sampler:
         """Return the noise for these images, to be passed to several counts."""
         space = self.deformation.space(size_of(images))
         return Draws(self.noise, space, images.device, seed=seed, room=room)
-
-    @torch.inference_mode()
-    def predictions(self, images: Tensor, spans: Iterable[Span], *, seed: int) -> Tensor:
-        """Return the predicted class of every sample of the spans, all of row 0, in order: [n]."""
-        parts = self._predict(images, spans, 1, seed)
-        return torch.cat([classes[row == 0] for _, classes, row in parts])
 
     @torch.inference_mode()
     def warm_up(self, images: Tensor) -> None:
@@ -206,30 +219,6 @@ class Sampler:
                 self._compiled_for = images.shape[1:]
                 return
             self._shrink(size, images)
-
-    def _predict(
-        self,
-        images: Tensor,
-        spans: Iterable[Span],
-        rows: int,
-        seed: int,
-        draws: Draws | None = None,
-        shift: Tensor | None = None,
-        progress: Progress | None = None,
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yield the largest logit of every sample, its class and its row, a batch at a time."""
-        self.warm_up(images)
-        draws = self.draws(images, seed) if draws is None else draws
-
-        def predicted(batch: tuple[Span, ...]) -> tuple[Tensor, Tensor, Tensor]:
-            logits, row = self._logits(batch, draws, images, rows, shift)
-            best, classes = logits.max(dim=1)
-            return best, classes, row
-
-        for batch in in_batches(spans, self._fitting):
-            yield from self._in_memory(batch, _samples_of, in_batches, predicted, images)
-            if progress is not None:
-                progress.sampled(_samples_of(batch))
 
     @torch.inference_mode()
     def classify(self, images: Tensor) -> list[int]:

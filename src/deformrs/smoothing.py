@@ -119,22 +119,18 @@ class SmoothedClassifier:
         Guarantee: each certificate is false with probability at most `plan.alpha`.
         """
         batch, space = self._validated(images, indices, plan.seed)
+        rule = self._rule(plan, space)
         # Select: n0 samples choose each image's candidate class.
-        selection = self._count(batch, indices, Stage.SELECT, plan.n0, plan.seed, None, progress)
+        spans = _spans(indices, Stage.SELECT, plan.n0)
+        selection = self.sampler.count(batch, spans, seed=plan.seed, progress=progress)
         # Estimate: n fresh samples, or as few as decide every query, count its hits.
-        if (rule := self._rule(plan, space)) is None:
-            estimation = self._count(
-                batch, indices, Stage.ESTIMATE, plan.n, plan.seed, None, progress
-            )
+        if rule is None:
+            spans = _spans(indices, Stage.ESTIMATE, plan.n)
+            estimation = self.sampler.count(batch, spans, seed=plan.seed, progress=progress)
         else:
+            candidates = selection.argmax(axis=1)
             estimation = self.sampler.count_until(
-                batch,
-                indices,
-                selection.argmax(axis=1),
-                rule.decided,
-                rule.looks,
-                seed=plan.seed,
-                progress=progress,
+                batch, indices, candidates, rule, seed=plan.seed, progress=progress
             )
         # Bound the candidate's probability, and certify the shifts that this allows.
         counts = map(Counts, _rows(selection), _rows(estimation))
@@ -192,8 +188,12 @@ class SmoothedClassifier:
         """Return the class counts of several images of one size, whose samples share batches."""
         check_integer("n0" if stage == Stage.SELECT else "n", n, least=1)
         batch, space = self._validated(images, indices, seed)
-        row = None if shift is None else space.reduced(space.as_shift(shift))
-        return _rows(self._count(batch, indices, stage, n, seed, row, progress))
+        centre = None
+        if shift is not None:
+            row = space.reduced(space.as_shift(shift))
+            centre = torch.tensor(row, dtype=torch.float32, device=batch.device)
+        spans = _spans(indices, stage, n)
+        return _rows(self.sampler.count(batch, spans, seed=seed, shift=centre, progress=progress))
 
     def classify(self, images: Sequence[Tensor]) -> list[int]:
         """Return the model's own predictions for images of one size. They carry no guarantee."""
@@ -228,25 +228,6 @@ class SmoothedClassifier:
             padding=self.padding,
             batch_size=self.batch_size,
             compiled=self.compiled,
-        )
-
-    def _count(
-        self,
-        batch: Tensor,
-        indices: Sequence[int],
-        stage: Stage,
-        n: int,
-        seed: int,
-        shift: NDArray[np.float64] | None,
-        progress: Progress | None,
-    ) -> NDArray[np.int64]:
-        """Return the class counts of each image over samples 0 to n - 1 of a stage: [k, K]."""
-        spans = [Span(index, stage, 0, n, i, i) for i, index in enumerate(indices)]
-        centre = None
-        if shift is not None:
-            centre = torch.tensor(shift, dtype=torch.float32, device=batch.device)
-        return self.sampler.count(
-            batch, spans, len(batch), seed=seed, shift=centre, progress=progress
         )
 
     def _validated(
@@ -292,6 +273,11 @@ class SmoothedClassifier:
         if key not in self._rules:
             self._rules[key] = plan.rule(self.noise, space)
         return self._rules[key]
+
+
+def _spans(indices: Sequence[int], stage: Stage, n: int) -> list[Span]:
+    """Return samples 0 to n - 1 of a stage for each image of a batch, counted in its row."""
+    return [Span(index, stage, 0, n, image=i, row=i) for i, index in enumerate(indices)]
 
 
 def _rows(counts: NDArray[np.int64]) -> list[tuple[int, ...]]:
