@@ -24,7 +24,7 @@ from deformrs.rounding import array_up, complement_up, round_up
 from deformrs.runs import Result
 from deformrs.space import Space
 from deformrs.statistics import sequential
-from deformrs.statistics.search import last_safe
+from deformrs.statistics.bounds import last_safe
 from deformrs.statistics.sequential import half, hits_needed, last_lowers
 from deformrs.units import parse_quantity
 

@@ -9,7 +9,7 @@ import operator
 import numpy as np
 import pytest
 
-from deformrs.statistics.search import last_safe, last_safe_each
+from deformrs.statistics.bounds import last_safe, last_safe_each
 
 
 @pytest.mark.parametrize("end", [0.0, 1e-300, 0.1, 0.5, math.pi / 4, 1 - 1e-16])

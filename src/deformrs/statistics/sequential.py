@@ -18,8 +18,7 @@ from deformrs.certificate import Bound, Counts
 from deformrs.checks import check_alpha, check_hits, check_integer
 from deformrs.errors import InputError
 from deformrs.rounding import complement_up
-from deformrs.statistics.bounds import clopper_pearson_lower
-from deformrs.statistics.search import last_safe, last_safe_each
+from deformrs.statistics.bounds import clopper_pearson_lower, last_safe, last_safe_each
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
