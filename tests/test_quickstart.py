@@ -50,6 +50,10 @@ def test_prints_what_the_certificates_say(tour: tuple[Path, str]) -> None:
         share = percent_down(certified, 12)
         assert re.search(rf"up to +{degrees}° +{share} %", printed)
         assert f"| {degrees}° | {share} % |" in (out / "table.md").read_text()
+    table = (out / "table.md").read_text()
+    abstained = sum(result.certificate.prediction is None for result in results)
+    assert f"Abstained on {abstained} of 12 images" in table
+    assert "uniform noise of scale 90°. n0 = 100, n = 300, alpha = 0.001 per image" in table
 
 
 def test_progress_is_plain_without_a_terminal(tour: tuple[Path, str]) -> None:

@@ -19,7 +19,6 @@ out = "runs/some"
 [train]
 data = "cifar10"
 model = "resnet18"
-data_root = "kept"
 learning_rate = 1
 padding = "border"
 mean = [0.5, 0.25, 1]
@@ -57,8 +56,8 @@ def test_all_that_a_file_may_say(tmp_path: Path) -> None:
     assert second.folder == tmp_path / "runs/some/rotation_uniform-180deg"
     assert shift.name == "shift"
     assert first.smoothing == SmoothingOptions("rotation", "uniform:54deg", "border")
-    assert first.data == DataOptions("cifar10", "train", "kept")
-    assert first.test == DataOptions("cifar10", "test", "kept")
+    assert first.data == DataOptions("cifar10", "train")
+    assert first.test == DataOptions("cifar10", "test")
     assert first.start.mean == (0.5, 0.25, 1.0)
     assert first.start.pretrained
     assert isinstance(first.training.learning_rate, float)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -17,10 +16,9 @@ from deformrs.regions import Rotate
 from deformrs.report.captions import region_words
 from deformrs.report.radii import Radius
 from deformrs.report.summary import (
-    accuracy_rows,
     average_radius,
+    count_certified,
     count_region,
-    markdown,
     summarise,
     summarise_classes,
 )
@@ -99,9 +97,7 @@ def four() -> list[Result]:
 
 
 def test_certified_accuracy_counts_only_correct_and_certified_predictions() -> None:
-    rows = accuracy_rows(four(), {"0": 0.0, "a": 0.5, "b": 0.6, "c": 0.99})
-    assert [row.certified for row in rows] == [2, 2, 1, 0]
-    assert [row.percent for row in rows] == ["50.0", "50.0", "25.0", "0.0"]
+    assert [count_certified(four(), radius) for radius in (0.0, 0.5, 0.6, 0.99)] == [2, 2, 1, 0]
 
 
 def test_average_radius_counts_wrong_and_abstaining_as_zero() -> None:
@@ -110,18 +106,9 @@ def test_average_radius_counts_wrong_and_abstaining_as_zero() -> None:
     assert average_radius(four()) <= sum(radii) / 4
 
 
-def test_the_table_has_the_settings() -> None:
-    table = markdown(four(), {"10°": math.radians(10)})
-    assert "| 10° | 50.0 % |" in table
-    assert "Abstained on 1 of 4" in table
-    assert "uniform noise of scale 57.3°" in table
-    assert "n0 = 100, n = 1,000, alpha = 0.001 per image" in table
-
-
-def test_no_results_no_table() -> None:
-    for make in (average_radius, lambda r: accuracy_rows(r, {}), lambda r: markdown(r, {})):
-        with pytest.raises(InputError, match="at least one"):
-            make([])
+def test_no_results_no_average() -> None:
+    with pytest.raises(InputError, match="at least one"):
+        average_radius([])
 
 
 def test_a_summary_adds_up_over_classes(tmp_path: Path) -> None:

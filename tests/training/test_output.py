@@ -12,9 +12,10 @@ from deformrs.config import Config
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import SmallCNN, save_model
+from deformrs.models.saved import TRAINING
 from deformrs.training.checkpoints import Checkpoints
 from deformrs.training.loop import fit
-from deformrs.training.output import CHECKPOINTS, TRAINING, TrainingFolder, is_finished
+from deformrs.training.output import CHECKPOINTS, TrainingFolder, is_finished
 
 
 def config_of(seed: int, place: str = "here") -> Config:

@@ -21,13 +21,12 @@ from deformrs.data.folders import ImageFolder
 from deformrs.data.image_set import HELD_OUT
 from deformrs.errors import InputError
 from deformrs.models.precision import PrecisionChoice
-from deformrs.models.saved import MODEL, folder_of_weights
+from deformrs.models.saved import BEST, MODEL, TRAINING, folder_of_weights
 from deformrs.models.sources import check_source
 from deformrs.models.types import require_trust
 from deformrs.runs import read_config
 from deformrs.runs.folder import located, located_code
 from deformrs.specs import python_files
-from deformrs.training.output import BEST, TRAINING
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 import torch
@@ -17,21 +17,18 @@ from deformrs.cli.parameters import BatchSize, NonEmpty, Numbers, Word
 from deformrs.config import Config
 from deformrs.data import HeldOut, ImageSet, load_data
 from deformrs.data.download import DownloadProgress
-from deformrs.data.image_set import Split, check_share
+from deformrs.data.image_set import Split
 from deformrs.data.preparation import Interpolation, Preparation
 from deformrs.errors import InputError
 from deformrs.execution import Compiled, usable_device
 from deformrs.geometry import Padding
 from deformrs.models import (
-    InitialNetwork,
     LoadedModel,
     PrecisionChoice,
-    initial_network,
     load_model,
 )
 from deformrs.statistics import check_method
 from deformrs.stopping import Query, RadiusQuery, RegionQuery, Stopping
-from deformrs.training.recipes import Recipe, read_recipe
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -43,8 +40,26 @@ EXECUTION = ("compile", "device", "batch_size", "trust_code")
 """Options of a model that a later command may choose anew; a run does not store them."""
 
 
+class PreparationOptions:
+    """Base of options that say how images are prepared. None: as the model says."""
+
+    resize: int | None
+    crop: int | None
+    interpolation: Interpolation | None
+    channels: int | None
+
+    def preparation(self, expected: Preparation) -> Preparation:
+        """Return the expected preparation, changed as the options say."""
+        return Preparation(
+            resize=expected.resize if self.resize is None else self.resize,
+            crop=expected.crop if self.crop is None else (self.crop, self.crop),
+            interpolation=self.interpolation or expected.interpolation,
+            channels=expected.channels if self.channels is None else self.channels,
+        )
+
+
 @dataclass(frozen=True)
-class ModelOptions:
+class ModelOptions(PreparationOptions):
     """A model, the preparation of its images and its execution. None: as the model says."""
 
     model: str
@@ -78,14 +93,10 @@ class ModelOptions:
         )
         return dataclasses.replace(loaded, preparation=self.preparation(loaded.preparation))
 
-    def preparation(self, expected: Preparation) -> Preparation:
-        """Return the expected preparation, changed as the options say."""
-        return _changed(expected, self)
-
 
 @dataclass(frozen=True)
 class DataOptions:
-    """Labelled images. `held_out` follows from the training of the model."""
+    """Labelled images. `held_out` and `data_root` are known from the training of the model."""
 
     data: str
     split: Split = "test"
@@ -168,98 +179,6 @@ class SamplingOptions:
         )
 
 
-@dataclass(frozen=True)
-class StartOptions:
-    """The network that training starts from, and how its images are prepared."""
-
-    model: str
-    weights: str | None = None
-    pretrained: bool = False
-    resize: int | None = None
-    crop: int | None = None
-    interpolation: Interpolation | None = None
-    channels: int | None = None
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-
-    def load(self, num_classes: int, channels: int, seed: int) -> InitialNetwork:
-        """Return the initial network."""
-        start = initial_network(
-            self.model,
-            num_classes,
-            self.channels or channels,
-            weights=None if self.weights is None else Path(self.weights),
-            pretrained=self.pretrained,
-            seed=seed,
-        )
-        spec = dataclasses.replace(start.spec, preparation=_changed(start.spec.preparation, self))
-        if self.mean is not None or self.std is not None:
-            spec = dataclasses.replace(spec, mean=self.mean, std=self.std)
-        return dataclasses.replace(start, spec=spec)
-
-
-@dataclass(frozen=True)
-class TrainingOptions:
-    """The recipe of a training, and the devices it runs on. None: as the recipe says."""
-
-    recipe: str = "fast"
-    epochs: int | None = None
-    batch_size: int | None = None
-    learning_rate: float | None = None
-    weight_decay: float | None = None
-    copies: int | None = None
-    tilt: float | None = None
-    consistency: float | None = None
-    entropy: float | None = None
-    augment: str = "auto"
-    hold_out: float = 0.0
-    seed: int = 0
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    compile: Literal["auto", "yes", "no"] = "auto"
-    workers: int | None = None
-    device: str = "auto"
-    devices: int = 1
-    checkpoint_seconds: float = 60.0
-    tensorboard: bool = True
-
-    def __post_init__(self) -> None:
-        # Checked here, before data and network are loaded.
-        self.recipe_for(pretrained=False)
-        check_share(self.hold_out)
-        check_seed("seed", self.seed)
-        if self.workers is not None:
-            check_integer("workers", self.workers, least=0)
-        check_integer("devices", self.devices, least=1)
-
-    def recipe_for(self, *, pretrained: bool, images: int | None = None) -> Recipe:
-        """Return the recipe with these options in place of its own, fitted to so many images.
-
-        It is not fitted if batch size or learning rate are given.
-        """
-        recipe = read_recipe(self.recipe, pretrained=pretrained)
-        if images is not None and self.batch_size is None and self.learning_rate is None:
-            recipe = recipe.fitted(images)
-        return recipe.changed(
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            copies=self.copies,
-            tilt=self.tilt,
-            consistency=self.consistency,
-            entropy=self.entropy,
-        )
-
-
-def _changed(expected: Preparation, options: ModelOptions | StartOptions) -> Preparation:
-    return Preparation(
-        resize=expected.resize if options.resize is None else options.resize,
-        crop=expected.crop if options.crop is None else (options.crop, options.crop),
-        interpolation=options.interpolation or expected.interpolation,
-        channels=expected.channels if options.channels is None else options.channels,
-    )
-
-
 def chosen_device(text: str) -> torch.device:
     """Return the device of that name; `auto` is the GPU where there is one."""
     if text == "auto":
@@ -311,11 +230,11 @@ class Requirement(TypedDict, total=False):
     default: str
 
 
-def _requirement(required: bool) -> Requirement:
+def requirement(required: bool) -> Requirement:
     return {"required": True} if required else {"default": ""}
 
 
-_preparation_options = (
+preparation_options = (
     click.option("--resize", type=int, help="Length of the shorter side.  [as the model says]"),
     click.option("--crop", type=int, help="Side of the central crop."),
     click.option("--interpolation", type=Word("nearest", "bilinear", "bicubic", "lanczos")),
@@ -339,13 +258,13 @@ def model_options(*, required: bool) -> Decorator:
         ModelOptions,
         click.option(
             "--model",
-            **_requirement(required),
+            **requirement(required),
             help="A run folder, net.py:build, net.onnx, net.pt2, timm:NAME, torchvision:NAME or "
             "hf:NAME.",
         ),
         click.option("--weights", help="A .safetensors or .pth state dict for the network."),
         trust_code_option,
-        *_preparation_options,
+        *preparation_options,
         click.option(
             "--precision",
             type=Word("auto", "float32", "bfloat16", "float16"),
@@ -379,7 +298,7 @@ def data_options(*, required: bool) -> Decorator:
         DataOptions,
         click.option(
             "--data",
-            **_requirement(required),
+            **requirement(required),
             help="digits, mnist, cifar10 (mnist:FOLDER for a copy of yours), a folder of class "
             "folders, a folder with labels.csv, or images.npz.",
         ),
@@ -409,13 +328,13 @@ def smoothing_options(*, required: bool) -> Decorator:
         SmoothingOptions,
         click.option(
             "--deformation",
-            **_requirement(required),
+            **requirement(required),
             help="rotation, translation, scaling, shear, affine, dct:3, vector_field, your own "
             "lens.py:Lens, or several: rotation+scaling.",
         ),
         click.option(
             "--noise",
-            **_requirement(required),
+            **requirement(required),
             help="uniform:30deg, gaussian:4px, gaussian:0.1; one for each part of a composition: "
             "uniform:30deg+uniform:20%.",
         ),
@@ -474,87 +393,4 @@ def certification_options(n: int) -> Decorator:
             click.option("--skip", default=1, show_default=True, help="Certify every K-th image."),
             click.option("--max", type=int, help="Use only the first N images."),
         ),
-    )
-
-
-def start_options(*, required: bool) -> Decorator:
-    """`--model` and its preparation: the argument `start`, a `StartOptions`."""
-    return grouped(
-        "start",
-        StartOptions,
-        click.option(
-            "--model",
-            **_requirement(required),
-            help="small_cnn, resnet18, resnet18:width=32 (small images), resnet50, timm:NAME, "
-            "torchvision:NAME, net.py:build, or a run folder to continue from.",
-        ),
-        click.option("--weights", help="A .safetensors or .pth state dict to start from."),
-        click.option("--pretrained", is_flag=True, help="Start from the published weights."),
-        *_preparation_options,
-    )
-
-
-def training_options() -> Decorator:
-    """The recipe and the devices: the argument `training`, a `TrainingOptions`."""
-    return grouped(
-        "training",
-        TrainingOptions,
-        click.option(
-            "--recipe", default="fast", show_default=True, help="fast, paper, or your own .toml."
-        ),
-        click.option("--epochs", type=int, help="Replaces that of the recipe."),
-        click.option("--batch-size", type=int, help="Likewise; summed over all processes."),
-        click.option("--learning-rate", type=float, help="Likewise."),
-        click.option("--weight-decay", type=float, help="Likewise."),
-        click.option("--copies", type=int, help="Deformed copies of an image in a step."),
-        click.option(
-            "--tilt",
-            type=float,
-            help="Weight misclassified copies more, e.g. 2; 0 is the plain mean.",
-        ),
-        click.option(
-            "--consistency",
-            type=float,
-            help="Weight of consistency regularisation; 10 raises accuracy at large radii.",
-        ),
-        click.option("--entropy", type=float, help="Weight of its entropy term."),
-        click.option(
-            "--augment",
-            default="auto",
-            show_default=True,
-            help="auto, none, crop:4+flip, zoom:0.25+flip.",
-        ),
-        click.option(
-            "--hold-out",
-            default=0.0,
-            show_default=True,
-            help="Share of the training images kept out to choose the best epoch, e.g. 0.05.",
-        ),
-        click.option("--seed", default=0, show_default=True, help="Seed of everything random."),
-        click.option(
-            "--precision",
-            type=Word("auto", "float32", "bfloat16"),
-            default="auto",
-            show_default=True,
-            help="Precision of the computation; weights stay in float32.",
-        ),
-        click.option(
-            "--compile",
-            type=Word("auto", "yes", "no"),
-            default="auto",
-            show_default=True,
-            help="Whether to use torch.compile.",
-        ),
-        click.option("--workers", type=int, help="Processes that read images.  [one per core]"),
-        click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1."),
-        click.option(
-            "--devices", default=1, show_default=True, help="GPUs (or CPU processes) to train on."
-        ),
-        click.option(
-            "--checkpoint-seconds",
-            default=60.0,
-            show_default=True,
-            help="Seconds between checkpoints: what a kill may cost at most.",
-        ),
-        click.option("--tensorboard/--no-tensorboard", default=True, show_default=True),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -12,21 +13,16 @@ from rich.console import Console
 from deformrs.checks import check_integer
 from deformrs.cli.certify import certify_job
 from deformrs.cli.jobs import prepare
-from deformrs.cli.options import (
-    DataOptions,
-    ModelOptions,
-    SamplingOptions,
-    SmoothingOptions,
-    StartOptions,
-    TrainingOptions,
-)
+from deformrs.cli.options import DataOptions, ModelOptions, SamplingOptions, SmoothingOptions
 from deformrs.cli.train import train_run
+from deformrs.cli.training_options import StartOptions, TrainingOptions
 from deformrs.data.digits import TEST
 from deformrs.errors import InputError
 from deformrs.report.curves import draw_curve
 from deformrs.report.gallery import Exhibit, draw_gallery, one_per_class
-from deformrs.report.summary import accuracy_rows, average_radius, markdown
-from deformrs.runs import write_atomically
+from deformrs.report.summary import average_radius, count_certified, noise_words
+from deformrs.rounding import percent_down
+from deformrs.runs import Result, write_atomically
 from deformrs.stopping import RadiusQuery
 from deformrs.units import Unit
 
@@ -79,7 +75,12 @@ def quickstart(out: Path, digits: int, epochs: int, n: int, alpha: float, seed: 
     job = prepare(model, DataOptions("digits"), SMOOTHING, out)
     results = certify_job(job, sampling, out, console, [RadiusQuery("30deg")])
 
-    write_atomically(out / "table.md", markdown(results, RADII))
+    accuracy = {
+        label: percent_down(count_certified(results, radius), len(results))
+        for label, radius in RADII.items()
+    }
+    average = Unit.ANGLE.show_down(average_radius(results), (28, 28))
+    write_atomically(out / "table.md", _table(results, accuracy, average))
     draw_curve(results, out / "curve.png")
     written = ["certificates.jsonl", "table.md", "curve.png"]
     exhibits = [
@@ -93,9 +94,23 @@ def quickstart(out: Path, digits: int, epochs: int, n: int, alpha: float, seed: 
         (out / "gallery.png").unlink(missing_ok=True)
 
     console.print(f"\nCertified accuracy of {digits} test digits, failure probability {alpha}:")
-    for row in accuracy_rows(results, RADII):
-        console.print(f"  any rotation up to {row.shown:>4}   {row.percent:>5} %")
-    average = Unit.ANGLE.show_down(average_radius(results), (28, 28))
+    for label, percent in accuracy.items():
+        console.print(f"  any rotation up to {label:>4}   {percent:>5} %")
     console.print(f"  average certified radius  {average}\n")
     for name in written:
         console.print(f"{name:<20} {out / name}", soft_wrap=True)
+
+
+def _table(results: Sequence[Result], accuracy: Mapping[str, str], average: str) -> str:
+    """Return a Markdown table of the certified accuracy, and the settings behind it."""
+    first = results[0].certificate
+    abstained = sum(result.certificate.prediction is None for result in results)
+    lines = ["| rotation up to | certified accuracy |", "|---|---|"]
+    lines += [f"| {label} | {percent} % |" for label, percent in accuracy.items()]
+    lines += [
+        "",
+        f"Average certified radius: {average}. Abstained on {abstained} of {len(results)} images.",
+        f"Noise: {noise_words(results)}. n0 = {first.counts.n0:,}, n = {first.counts.n:,}, "
+        f"alpha = {first.alpha} per image.",
+    ]
+    return "\n".join(lines) + "\n"

@@ -29,15 +29,9 @@ from types import NoneType, UnionType
 from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from deformrs.checks import is_real
-from deformrs.cli.options import (
-    DataOptions,
-    ModelOptions,
-    SamplingOptions,
-    SmoothingOptions,
-    StartOptions,
-    TrainingOptions,
-)
+from deformrs.cli.options import DataOptions, ModelOptions, SamplingOptions, SmoothingOptions
 from deformrs.cli.sweep_run import MACHINE_OPTIONS, SweepRun, network_in
+from deformrs.cli.training_options import StartOptions, TrainingOptions
 from deformrs.data.image_set import HELD_OUT
 from deformrs.errors import DeformRSError, InputError, UnsupportedError, did_you_mean
 from deformrs.geometry import Padding
@@ -73,7 +67,7 @@ def _hints(kind: type, *names: str) -> dict[str, Hint]:
 
 
 TRAIN: dict[str, Hint] = {
-    **_hints(DataOptions, "data", "data_root"),
+    "data": str,
     **_hints(StartOptions),
     **_hints(TrainingOptions),
     "padding": Padding,
@@ -275,7 +269,7 @@ def _run(
         if begin is not None:
             _check_same_network(start, begin)
     _check_noise(smoothing)
-    test = _build(DataOptions, {"data": data.data, "data_root": data.data_root, **certify})
+    test = _build(DataOptions, {"data": data.data, **certify})
     if test.split == HELD_OUT:
         _check_held_out(training, data, test)
     model, weights = network_in(folder if network is None else network.folder, start.model)

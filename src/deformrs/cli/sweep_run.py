@@ -12,19 +12,18 @@ from deformrs.cli.options import (
     ModelOptions,
     SamplingOptions,
     SmoothingOptions,
-    StartOptions,
-    TrainingOptions,
     plain_options,
 )
+from deformrs.cli.training_options import StartOptions, TrainingOptions
 from deformrs.config import Config
 from deformrs.dataset import select_indices
 from deformrs.errors import InputError
-from deformrs.models.saved import MODEL, WEIGHTS, of_file
+from deformrs.models.saved import MODEL, TRAINING, WEIGHTS, of_file
 from deformrs.runs import CERTIFICATES, CONFIG, Result, read_config, read_run, write_atomically
 from deformrs.runs.files import file_digest, stored_bytes
 from deformrs.specs import python_files
 from deformrs.stopping import Query
-from deformrs.training.output import EPOCHS, TRAINING
+from deformrs.training.output import EPOCHS
 
 MARK = "sweep.json"
 """Written into the folder of a finished run: every option its results depend on."""

@@ -25,15 +25,17 @@ from deformrs.cli.jobs import plugin_digests
 from deformrs.cli.options import (
     DataOptions,
     SmoothingOptions,
-    StartOptions,
-    TrainingOptions,
     chosen_device,
     plain_options,
     smoothing_options,
+)
+from deformrs.cli.progress import Downloads, step
+from deformrs.cli.training_options import (
+    StartOptions,
+    TrainingOptions,
     start_options,
     training_options,
 )
-from deformrs.cli.progress import Downloads, step
 from deformrs.config import Config
 from deformrs.data import HeldOut, ImageSet
 from deformrs.data.image_set import Indices, stratified_split
@@ -42,7 +44,7 @@ from deformrs.dataset import device_name
 from deformrs.errors import InputError
 from deformrs.execution import fastest_convolutions
 from deformrs.models import InitialNetwork, NetworkSpec, check_num_classes, save_model
-from deformrs.models.saved import WEIGHTS
+from deformrs.models.saved import BEST, WEIGHTS
 from deformrs.models.types import Classifier
 from deformrs.models.weights import fit_state
 from deformrs.rounding import format_down
@@ -53,7 +55,7 @@ from deformrs.training.checkpoints import Checkpoints, copy_weights
 from deformrs.training.distributed import Processes, launch, open_processes, started_processes
 from deformrs.training.images import Source, framed, normalisation_of, source_for
 from deformrs.training.loop import Moment, Trained, Watch, fit
-from deformrs.training.output import BEST, CHECKPOINTS, TrainingFolder, is_finished
+from deformrs.training.output import CHECKPOINTS, TrainingFolder, is_finished
 from deformrs.training.recipes import Plan, TrainingPrecision
 
 if TYPE_CHECKING:
@@ -485,8 +487,7 @@ def _stop_signals(processes: Processes) -> Iterator[Callable[[], bool]]:
     help="digits, mnist, cifar10 (mnist:FOLDER for a copy of yours), a folder of class folders, "
     "a folder with labels.csv, or images.npz.",
 )
-@click.option("--data-root", help="Folder for downloads.  [$DEFORMRS_DATA]")
-@start_options(required=True)
+@start_options()
 @smoothing_options(required=True)
 @training_options()
 @click.option(
@@ -497,7 +498,6 @@ def _stop_signals(processes: Processes) -> Iterator[Callable[[], bool]]:
 )
 def train(
     data: str,
-    data_root: str | None,
     start: StartOptions,
     smoothing: SmoothingOptions,
     training: TrainingOptions,
@@ -519,7 +519,7 @@ def train(
           --deformation translation --noise gaussian:20px --out runs/photos
     """
     console = Console(highlight=False, quiet=os.environ.get("RANK", "0") != "0")
-    train_run(start, DataOptions(data, "train", data_root), smoothing, training, out, console)
+    train_run(start, DataOptions(data, "train"), smoothing, training, out, console)
     model = str(out)
     if ".py:" in start.model:  # code, which is not executed because a folder names it
         model = f"{start.model} --weights {out / WEIGHTS}"

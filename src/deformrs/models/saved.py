@@ -36,6 +36,8 @@ from deformrs.runs.files import file_digest, write_atomically
 from deformrs.specs import load_object, users_code
 
 MODEL, WEIGHTS = "model.json", "model.safetensors"
+TRAINING, BEST = "training.json", "best"
+"""The settings of a training, and the folder of its best epoch."""
 
 
 @dataclass(frozen=True)

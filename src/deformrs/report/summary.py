@@ -12,7 +12,7 @@ from deformrs.certificate import Certificate
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.regions import Region
 from deformrs.report.radii import Radius, radius_of
-from deformrs.rounding import percent_down, round_down
+from deformrs.rounding import round_down
 from deformrs.runs import Result
 from deformrs.stopping import RegionQuery
 from deformrs.units import Unit, unit_px
@@ -131,43 +131,3 @@ def noise_words(results: Sequence[Result]) -> str:
     if lengths and len(sizes) > 1:
         return f"{first.law!r} noise, lengths in half the shorter side"
     return first.law.describe(first.space)
-
-
-@dataclass(frozen=True)
-class Row:
-    """How many of `total` images are correct and certified at the radius labelled `shown`."""
-
-    shown: str
-    certified: int
-    total: int
-
-    @property
-    def percent(self) -> str:
-        """The certified accuracy in per cent, rounded down."""
-        return percent_down(self.certified, self.total)
-
-
-def accuracy_rows(results: Sequence[Result], radii: dict[str, float]) -> list[Row]:
-    """Return one row for each radius, given under its label: {"10°": math.radians(10)}."""
-    check_results(results)
-    return [
-        Row(label, count_certified(results, radius), len(results))
-        for label, radius in radii.items()
-    ]
-
-
-def markdown(results: Sequence[Result], radii: dict[str, float]) -> str:
-    """Return a short Markdown table of certified accuracy and the settings behind it."""
-    first = check_results(results)
-    family = first.space.blocks[0].family.replace("_", " ")
-    lines = [f"| {family} up to | certified accuracy |", "|---|---|"]
-    lines += [f"| {row.shown} | {row.percent} % |" for row in accuracy_rows(results, radii)]
-    mean = first.space.blocks[0].unit.show_down(average_radius(results), first.space.size)
-    abstained = sum(result.certificate.prediction is None for result in results)
-    lines += [
-        "",
-        f"Average certified radius: {mean}. Abstained on {abstained} of {len(results)} images.",
-        f"Noise: {first.law.describe(first.space)}. n0 = {first.counts.n0:,}, "
-        f"n = {first.counts.n:,}, alpha = {first.alpha} per image.",
-    ]
-    return "\n".join(lines) + "\n"

@@ -9,13 +9,13 @@ from typing import IO, Self
 
 from deformrs.config import Config
 from deformrs.errors import InputError
-from deformrs.models.saved import MODEL
+from deformrs.models.saved import MODEL, TRAINING
 from deformrs.runs import CONFIG, write_atomically
 from deformrs.runs.files import lock
 from deformrs.runs.folder import difference
 from deformrs.training.checkpoints import STATE
 
-TRAINING, EPOCHS, BEST, CHECKPOINTS = "training.json", "epochs.jsonl", "best", "checkpoints"
+EPOCHS, CHECKPOINTS = "epochs.jsonl", "checkpoints"
 _FREE = ("options", "environment")
 """May differ when a training is resumed: the paths of files, and the machine."""
 
