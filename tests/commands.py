@@ -10,8 +10,11 @@ import sys
 import warnings
 from pathlib import Path
 
+from click.testing import CliRunner
+
 import torchvision_ops
-from deformrs.cli import main
+from deformrs.cli import commands, main
+from deformrs.errors import DeformRSError
 
 TESTS = Path(__file__).parent
 
@@ -84,3 +87,25 @@ def _needs_torchvision(arguments: tuple[str | Path, ...]) -> bool:
     return any(
         str(part).startswith(("timm:", "torchvision:", "hf:", "--run")) for part in arguments
     )
+
+
+def inside(*arguments: str, code: int = 0) -> tuple[str, str]:
+    """Run it in the working directory and expect that exit code; what it says, and its errors."""
+    done = CliRunner().invoke(commands, arguments)
+    if isinstance(done.exception, DeformRSError):  # `main` turns it into a line
+        assert code == 1, done.exception
+        return done.stdout, f"error: {done.exception}"
+    assert done.exit_code == code, f"{done.output}\n{done.exception!r}"
+    return done.stdout, done.stderr
+
+
+def run_inside(*arguments: str | Path) -> str:
+    """Run it to its end, and give what it says; what goes wrong is raised."""
+    done = CliRunner().invoke(commands, [str(part) for part in arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+SMOOTHING = ["--deformation", "rotation", "--noise", "uniform:54deg"]
+PLAIN = ["--model", "small_cnn:width=4", *SMOOTHING, "--device", "cpu", "--no-tensorboard"]
+QUICK = [*PLAIN, "--epochs", "2", "--batch-size", "8"]

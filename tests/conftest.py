@@ -11,10 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
+from commands import QUICK, run_inside
 from deformrs.data.preparation import Preparation
 from deformrs.models import SmallCNN, save_model
-from inside import run_inside
-from training_options import QUICK
 
 ROOT = Path(__file__).parent.parent
 

@@ -20,7 +20,7 @@ from deformrs import (
 )
 from deformrs.errors import InputError, ModelError
 from deformrs.models import SmallCNN
-from smoothed import IMAGE, Model, smoothed
+from examples import IMAGE, Model, smoothed
 
 
 def nan_model(images: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from deformrs.plan import SamplingPlan
 from deformrs.runs import CERTIFICATES, load_run, read_config, read_times
 from deformrs.sampling import Progress, Sampler
 from deformrs.stopping import Stopping
-from smoothed import smoothed
+from examples import smoothed
 
 GENERATOR = torch.Generator().manual_seed(5)
 IMAGES = [(torch.rand(1, 12, 12, generator=GENERATOR), k % 5) for k in range(7)]

@@ -18,8 +18,8 @@ from deformrs.randomness import Stage
 from deformrs.sampling import Progress
 from deformrs.statistics import bound
 from deformrs.stopping import Rule, Stopping, looks
+from examples import IMAGE, smoothed
 from images import one_if_below, ramp
-from smoothed import IMAGE, smoothed
 
 TEN = Stopping(radii=("10deg",))
 IMAGES = [torch.rand(1, 12, 12, generator=torch.Generator().manual_seed(k)) for k in range(9)]

@@ -32,13 +32,13 @@ from deformrs.models import SmallCNN, load_model, save_model
 from deformrs.randomness import Stage
 from deformrs.runs import CERTIFICATES, read_config
 from deformrs.stopping import Stopping
-from every_family import EXAMPLES
+from examples import DEFORMATIONS
 from images import linear_map, ramp
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-@pytest.mark.parametrize("deformation", EXAMPLES)
+@pytest.mark.parametrize("deformation", DEFORMATIONS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_images_agree_with_the_cpu(deformation: Deformation, dtype: torch.dtype) -> None:
     image = torch.rand(3, 24, 40, generator=torch.Generator()).to(dtype)
@@ -203,7 +203,7 @@ def test_a_batch_that_does_not_fit_is_halved() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # of torch.compile, which depend on the version
-@pytest.mark.parametrize("deformation", EXAMPLES)
+@pytest.mark.parametrize("deformation", DEFORMATIONS)
 def test_compiled_counts_agree(deformation: Deformation) -> None:
     network = SmallCNN(width=8, channels=3).eval().cuda()
     image = torch.rand(3, 24, 24, generator=torch.Generator())

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from commands import deformrs, fails
+from commands import deformrs, fails, inside
 from deformrs import __version__
 from deformrs.rounding import percent_down
 from deformrs.runs import load_run
-from inside import inside
 
 SMALL = ["--digits", "12", "--epochs", "2", "--n", "300"]
 

@@ -33,8 +33,7 @@ from deformrs.runs import Result
 from deformrs.sampling import Progress
 from deformrs.space import Space
 from deformrs.stopping import Stopping
-from sampled import IMAGES, Greedy, sampler
-from smoothed import smoothed
+from examples import IMAGES, LimitedMemory, sampler, smoothed
 
 CPU = torch.device("cpu")
 SPACE = Rotation().space((12, 12))
@@ -165,7 +164,7 @@ class TestMemory:
     ) -> None:
         spans = [Span(k, Stage.ESTIMATE, 0, 333, k, k) for k in range(3)]
         expected = sampler().count(IMAGES, spans, 3, seed=0)
-        tight = Greedy(30, error).eval()
+        tight = LimitedMemory(30, error).eval()
         g = sampler(tight, batch_size=200)
         told: list[int] = []
         with warnings.catch_warnings(record=True) as caught:
@@ -200,7 +199,7 @@ class TestMemory:
     def test_plain_answers_are_halved_too(self) -> None:
         images = IMAGES.repeat(30, 1, 1, 1)
         expected = sampler(batch_size=5).classify(images)
-        g = sampler(Greedy(50).eval(), batch_size=200)
+        g = sampler(LimitedMemory(50).eval(), batch_size=200)
         with pytest.warns(ScarcityWarning, match="continuing with batches of 45"):
             assert g.classify(images) == expected
 
@@ -213,11 +212,11 @@ class TestMemory:
             return list(certify_dataset(g, labelled, n=100, n0=20, stopping=asked))
 
         with pytest.warns(ScarcityWarning, match="continuing with batches of 8"):
-            found = certified(Greedy(8), 16)
+            found = certified(LimitedMemory(8), 16)
         assert found == certified(SmallCNN(num_classes=5, width=4, seed=3), 8)
 
     def test_one_image_too_large_is_an_error(self) -> None:
-        g = sampler(Greedy(0).eval(), batch_size=4)
+        g = sampler(LimitedMemory(0).eval(), batch_size=4)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ScarcityWarning)
             with pytest.raises(NoMemoryError, match="too small for 1 images of 1 x 12 x 12"):

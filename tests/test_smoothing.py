@@ -26,7 +26,7 @@ from deformrs.errors import InputError
 from deformrs.models import SmallCNN
 from deformrs.randomness import BLOCK, Draws, Span, Stage, block_seed, in_batches
 from deformrs.space import Space
-from smoothed import IMAGE, Model, smoothed
+from examples import IMAGE, Model, smoothed
 
 
 class TestReproducibility:

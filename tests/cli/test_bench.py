@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from commands import inside
 from deformrs.cli import throughput
 from deformrs.cli.throughput import (
     CPU,
@@ -27,7 +28,6 @@ from deformrs.cli.throughput import (
 from deformrs.errors import InputError
 from deformrs.models.types import Classifier
 from deformrs.randomness import Stage
-from inside import inside
 
 TINY = Case("small_cnn:width=4", 16, 1, 32, 40, 2, 40, repeats=1)
 

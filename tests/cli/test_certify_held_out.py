@@ -12,11 +12,10 @@ import pytest
 from made_training import trained
 from PIL import Image
 
+from commands import QUICK, inside, run_inside
 from deformrs.data import ImageSet, load_data
 from deformrs.data.preparation import Preparation, pixels_digest
 from deformrs.runs import load_run, read_config
-from inside import inside, run_inside
-from training_options import QUICK
 
 SAMPLES = ("--n", "40", "--n0", "20", "--device", "cpu")
 NET = """

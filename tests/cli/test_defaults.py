@@ -10,6 +10,7 @@ import torch
 from made_training import QUICK, trained
 from PIL import Image
 
+from commands import inside
 from deformrs.cli.defaults import certification, find_trained, options_from_run, options_of
 from deformrs.cli.jobs import resume
 from deformrs.cli.options import DataOptions, ModelOptions, SmoothingOptions, plain_options
@@ -18,7 +19,6 @@ from deformrs.data import load_data
 from deformrs.errors import InputError
 from deformrs.models.precision import natural_precision
 from deformrs.runs import load_run, read_config
-from inside import inside
 
 NOTHING = SmoothingOptions("", "")
 LENS = """

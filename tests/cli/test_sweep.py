@@ -14,12 +14,12 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
+from commands import inside
 from deformrs.cli import sweep
 from deformrs.cli.sweep_file import read_sweep
 from deformrs.data import load_data
 from deformrs.rounding import percent_down
 from deformrs.runs import load_run, read_config
-from inside import inside
 
 FILE = """
 out = "runs"

@@ -12,13 +12,12 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import torchvision_ops
+from commands import PLAIN, QUICK, run_inside
 from deformrs.data.image_set import stratified_split
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import ResNet50, SmallCNN, load_model, save_model
 from deformrs.runs import load_run, read_config
-from inside import run_inside
-from training_options import PLAIN, QUICK
 
 
 def weights(folder: Path) -> torch.Tensor:

@@ -10,10 +10,9 @@ import pytest
 from PIL import Image
 from safetensors.torch import save_file
 
+from commands import QUICK, run_inside
 from deformrs.errors import InputError, ModelError
 from deformrs.models import SmallCNN
-from inside import run_inside
-from training_options import QUICK
 
 SIDE = 16
 

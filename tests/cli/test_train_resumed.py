@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 from safetensors.torch import save_file
 
-from commands import ENVIRONMENT, command
+from commands import ENVIRONMENT, QUICK, SMOOTHING, command, run_inside
 from deformrs.errors import InputError
 from deformrs.models import SmallCNN
-from inside import run_inside
-from training_options import QUICK, SMOOTHING
 
 
 def test_a_finished_training_is_left_as_it_is(data: Path, usual: Path) -> None:

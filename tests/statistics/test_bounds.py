@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -16,7 +18,14 @@ from scipy.stats import beta, binom, binomtest
 from deformrs.certificate import Bound, Counts
 from deformrs.errors import InputError
 from deformrs.rounding import complement_up
-from deformrs.statistics import METHODS, bound, clopper_pearson_lower, clopper_pearson_upper
+from deformrs.statistics import (
+    METHODS,
+    bound,
+    clopper_pearson_lower,
+    clopper_pearson_upper,
+    sign_test,
+)
+from deformrs.statistics.bounds import last_safe, last_safe_each
 
 
 @st.composite
@@ -232,3 +241,98 @@ def test_where_scipys_inverse_is_wrong(
     lower = function is clopper_pearson_lower
     tail = binom.sf(hits - 1, trials, found) if lower else binom.cdf(hits, trials, found)
     assert alpha * (1 - 1e-6) <= tail <= alpha
+
+
+def exact_p_value(first: int, second: int) -> Fraction:
+    """min(1, 2 P(Bin(N, 1/2) >= m)), counted in integers."""
+    total, larger = first + second, max(first, second)
+    ways = sum(math.comb(total, k) for k in range(larger, total + 1))
+    return min(Fraction(1), Fraction(2 * ways, 2**total))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (10, 0, 2 / 2**10),  # both ends of ten fair coins
+        (9, 1, 22 / 2**10),  # (10 + 1) outcomes at each end
+        (8, 2, 112 / 2**10),  # (45 + 10 + 1) at each end
+        (5, 5, 1.0),  # a tie: 2 * 638/1024, capped
+        (1, 0, 1.0),
+    ],
+)
+def test_sign_test_textbook_values(first: int, second: int, expected: float) -> None:
+    assert sign_test(first, second) == pytest.approx(expected, rel=1e-11)
+    assert sign_test(second, first) == sign_test(first, second)
+
+
+def test_sign_test_is_exact_for_every_pair_of_up_to_sixty_answers() -> None:
+    for total in range(1, 61):
+        for first in range(total + 1):
+            p_value, reference = (
+                sign_test(first, total - first),
+                exact_p_value(first, total - first),
+            )
+            assert reference <= Fraction(p_value) or p_value == 1 == reference
+            assert p_value == pytest.approx(float(reference), rel=1e-11)
+
+
+@pytest.mark.parametrize(("first", "second"), [(60, 40), (501, 499), (5200, 4800), (1, 37)])
+def test_sign_test_agrees_with_scipy(first: int, second: int) -> None:
+    reference = binomtest(first, first + second, 0.5).pvalue
+    assert sign_test(first, second) == pytest.approx(reference, rel=1e-9)
+
+
+@pytest.mark.parametrize("total", [1, 2, 7, 20, 51])
+def test_guarantee_sign_test_p_value_is_at_most_alpha_with_probability_at_most_alpha(
+    total: int,
+) -> None:
+    """Exactly, for every alpha at which anything changes: the p-values themselves."""
+    p_values = {k: Fraction(sign_test(k, total - k)) for k in range(total + 1)}
+    for alpha in p_values.values():
+        ways = sum(math.comb(total, k) for k, p_value in p_values.items() if p_value <= alpha)
+        assert Fraction(ways, 2**total) <= alpha
+
+
+def test_sign_test_more_evidence_gives_a_smaller_p_value() -> None:
+    p_values = [sign_test(k, 100 - k) for k in range(50, 101)]
+    assert all(a > b for a, b in itertools.pairwise(p_values[1:]))
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 0), (-1, 3), (3, -1)])
+def test_sign_test_refuses_impossible_counts(first: int, second: int) -> None:
+    with pytest.raises(InputError, match=r"is -?\d+; it must"):
+        sign_test(first, second)
+
+
+@pytest.mark.parametrize("end", [0.0, 1e-300, 0.1, 0.5, math.pi / 4, 1 - 1e-16])
+def test_guarantee_last_safe_is_safe_and_next_to_what_is_not(end: float) -> None:
+    """From below and, mirrored, from above."""
+    found = last_safe(lambda p: p <= end, safe=0.0, unsafe=1.0)
+    assert found <= end < math.nextafter(found, 2)
+    found = last_safe(lambda p: p >= end, safe=1.0, unsafe=0.0)
+    assert math.nextafter(found, -1) <= end <= found
+
+
+def test_nothing_safe_leaves_it_where_it_began() -> None:
+    """Not even an answer that is no number moves it."""
+    assert last_safe(lambda p: False, safe=0.0, unsafe=1.0) == 0.0
+    assert last_safe(lambda p: math.nan <= p, safe=1.0, unsafe=0.0) == 1.0
+
+
+def test_guarantee_last_safe_each_is_last_safe_of_each() -> None:
+    """Ranges from below and from above, of different lengths, none and all of them safe."""
+    ends = np.array([0.0, 1e-300, 0.1, 0.5, math.pi / 4, 1 - 1e-16, -1.0, 2.0])
+    zero, one = np.zeros(len(ends)), np.ones(len(ends))
+    lasts = last_safe_each(lambda p, which: p <= ends[which], safe=zero, unsafe=one)
+    firsts = last_safe_each(lambda p, which: p >= ends[which], safe=one, unsafe=zero)
+    for end, last, first in zip(ends.tolist(), lasts.tolist(), firsts.tolist(), strict=True):
+        assert last == last_safe(functools.partial(operator.ge, end), 0.0, 1.0)
+        assert first == last_safe(functools.partial(operator.le, end), 1.0, 0.0)
+    # What was given is left as it was, and nothing to search is no trouble.
+    assert not zero.any()
+    assert last_safe_each(lambda p, which: p < 0, zero[:0], one[:0]).shape == (0,)
+
+
+def test_answers_that_are_no_numbers_leave_every_range_where_it_began() -> None:
+    found = last_safe_each(lambda p, which: p * math.nan > 0, np.zeros(3), np.ones(3))
+    assert found.tolist() == [0.0, 0.0, 0.0]

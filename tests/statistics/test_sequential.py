@@ -15,8 +15,26 @@ from scipy.stats import beta, binom
 
 from deformrs.certificate import Counts
 from deformrs.errors import InputError
-from deformrs.statistics import anytime_lower, anytime_upper, bound, clopper_pearson_lower
-from deformrs.statistics.sequential import log_e_value
+from deformrs.statistics import (
+    anytime_lower,
+    anytime_upper,
+    bound,
+    capped_lower,
+    capped_method,
+    check_method,
+    clopper_pearson_lower,
+    is_anytime,
+)
+from deformrs.statistics.sequential import (
+    anytime_lowers,
+    anytime_uppers,
+    hits_needed,
+    last_lowers,
+    log_e_value,
+    log_e_values,
+    may_reach,
+    reaches,
+)
 
 
 @functools.cache
@@ -26,7 +44,7 @@ def e_value(hits: int, trials: int, p: float) -> float:
 
 @st.composite
 def tallies(draw: st.DrawFn) -> tuple[int, int]:
-    trials = draw(st.integers(1, 20_000))
+    trials = draw(st.integers(1, 100_000))
     return draw(st.integers(0, trials)), trials
 
 
@@ -169,3 +187,147 @@ def test_impossible_counts_are_refused(hits: int, trials: int) -> None:
     for function in (anytime_lower, anytime_upper):
         with pytest.raises(InputError, match=r"is -?\d+; it must"):
             function(hits, trials, 0.05)
+
+
+def one(value: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array([value])
+
+
+@settings(deadline=None, derandomize=True, max_examples=40)
+@given(st.lists(tallies(), min_size=1, max_size=20), st.floats(1e-6, 0.4))
+def test_arrays_hold_what_each_gives_alone(pairs: list[tuple[int, int]], alpha: float) -> None:
+    """To 1e-11: vectorised logarithms may differ in their last bits, never by a margin."""
+    hits, trials = np.array(pairs).T
+    lowers = [anytime_lower(h, t, alpha) for h, t in pairs]
+    uppers = [anytime_upper(h, t, alpha) for h, t in pairs]
+    np.testing.assert_allclose(anytime_lowers(hits, trials, alpha), lowers, rtol=1e-11, atol=0)
+    np.testing.assert_allclose(anytime_uppers(hits, trials, alpha), uppers, rtol=1e-11, atol=0)
+    values = [log_e_value(h, t, 0.3) for h, t in pairs]
+    np.testing.assert_allclose(log_e_values(hits, trials, 0.3), values, rtol=1e-11, atol=1e-11)
+
+
+def test_nothing_is_excluded_without_a_hit_and_nothing_above_without_a_miss() -> None:
+    hits, trials = np.array([0, 7]), np.array([7, 7])
+    assert anytime_lowers(hits, trials, 0.01)[0] == 0.0
+    assert anytime_uppers(hits, trials, 0.01)[1] == 1.0
+
+
+def test_evidence_too_small_for_a_float_is_no_evidence() -> None:
+    """10 hits of 100,000 against "at most one half", which scalar logarithms refuse."""
+    assert log_e_value(10, 100_000, 0.5) == -math.inf
+    assert not reaches(one(10), one(100_000), 0.001, 0.5)[0]
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(tallies(), st.floats(1e-6, 0.49), st.floats(-1e-6, 1e-6))
+def test_guarantee_reaches_only_where_the_lower_bound_does(
+    tally: tuple[int, int], alpha: float, beside: float
+) -> None:
+    """At points beside the bound itself, down to its last bits; and not much too late."""
+    hits, trials = tally
+    lower = anytime_lower(hits, trials, alpha)
+    if lower == 0:
+        return
+    for offset in (beside, beside * 1e-5, beside * 1e-9, 0.0):
+        p = lower * (1 + offset)
+        if p < 1 and reaches(one(hits), one(trials), alpha, p)[0]:
+            assert lower >= p
+    early = anytime_lower(hits, trials, alpha * (1 - 1e-6))
+    assert not early or reaches(one(hits), one(trials), alpha, early)[0]
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.3])
+@pytest.mark.parametrize("p", [0.2, 0.5, 0.8])
+def test_guarantee_may_reach_is_false_only_where_no_outcome_reaches(p: float, alpha: float) -> None:
+    """Every tally of up to 24 trials and everything that may follow it up to 24."""
+    most = 24
+    reached = {
+        (h, t): anytime_lower(h, t, alpha) >= p for t in range(1, most + 1) for h in range(t + 1)
+    }
+    for hits, trials in reached:
+        later = any(
+            reached[h, t]
+            for t in range(trials, most + 1)
+            for h in range(hits, hits + t - trials + 1)
+        )
+        assert bool(may_reach(one(hits), one(trials), alpha, p, most)[0]) is later
+
+
+@pytest.mark.parametrize(
+    ("hits", "trials", "message"),
+    [
+        ([2, 11], [10, 10], r"is \(11, 10\)"),
+        ([-1], [10], r"is \(-1, 10\)"),
+        ([0], [0], "at least one trial"),
+        ([1, 2], [10], "one for each image"),
+        ([0.5], [1.0], "hits is float64"),
+    ],
+)
+def test_impossible_tallies_are_refused(hits: list[int], trials: list[int], message: str) -> None:
+    for function in (anytime_lowers, anytime_uppers):
+        with pytest.raises(InputError, match=message):
+            function(np.array(hits), np.array(trials), 0.05)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0, math.nan])
+def test_impossible_levels_of_arrays_are_refused(alpha: float) -> None:
+    for function in (anytime_lowers, anytime_uppers):
+        with pytest.raises(InputError, match=rf"alpha is {alpha}; it must lie in \(0, 0\.5\)"):
+            function(one(5), one(10), alpha)
+
+
+@settings(deadline=None, derandomize=True, max_examples=200)
+@given(st.data(), st.integers(1, 3000), st.sampled_from([0.001, 0.05, 0.4]))
+def test_guarantee_capped_lower_spends_alpha_once(
+    data: st.DataObject, trials: int, alpha: float
+) -> None:
+    """Half on the any-time bound, half on the last look: never more than both allow."""
+    hits, most = data.draw(st.integers(0, trials)), data.draw(st.integers(1, 3000))
+    found = capped_lower(hits, trials, alpha, most)
+    early = anytime_lower(hits, trials, alpha / 2)
+    assert found == early if trials != most else found >= early
+    assert found <= max(early, clopper_pearson_lower(hits, trials, alpha / 2))
+    assert capped_lower(hits, trials, alpha, trials) == max(
+        early, clopper_pearson_lower(hits, trials, alpha / 2)
+    )
+
+
+def test_the_last_look_loses_little_against_a_fixed_number() -> None:
+    fixed = clopper_pearson_lower(92_000, 100_000, 0.001)
+    last = capped_lower(92_000, 100_000, 0.001, 100_000)
+    early = anytime_lower(92_000, 100_000, 0.001)
+    assert fixed - last < 0.15 * (fixed - early)
+
+
+@pytest.mark.parametrize("most", [1, 50, 3000, 100_000])
+def test_arrays_are_those_of_each(most: int) -> None:
+    hits = np.unique(np.linspace(0, most, 60).round().astype(np.int64))
+    each = [capped_lower(int(h), most, 0.01, most) for h in hits]
+    assert last_lowers(hits, most, 0.01) == pytest.approx(each, rel=1e-9, abs=1e-300)
+
+
+@pytest.mark.parametrize("most", [1, 30, 2000, 100_000])
+@pytest.mark.parametrize("p", [0.5, 0.9, 0.999])
+def test_the_hits_needed_are_the_least(p: float, most: int) -> None:
+    needed = hits_needed(p, 0.001, most)
+    if needed <= most:
+        assert clopper_pearson_lower(needed, most, 0.0005) >= p * (1 - 1e-8)
+    assert clopper_pearson_lower(needed - 1, most, 0.0005) < p
+
+
+def test_its_name_says_the_number() -> None:
+    assert capped_method(700) == "anytime:700"
+    counts = Counts((10, 0), (680, 20))
+    assert bound(counts, 0.01, "anytime:700").lower == capped_lower(680, 700, 0.01, 700)
+    assert bound(counts, 0.01, "anytime:900").lower == capped_lower(680, 700, 0.01, 900)
+    assert is_anytime("anytime:700")
+    assert is_anytime("anytime")
+    assert not is_anytime("clopper_pearson")
+
+
+@pytest.mark.parametrize(
+    "method", ["anytime:", "anytime:0", "anytime:07", "anytime:-5", "anytime:1e3", "anytime:٣", 7]
+)
+def test_other_names_are_refused(method: object) -> None:
+    with pytest.raises(InputError, match="must be a known bound"):
+        check_method(method)

@@ -10,12 +10,12 @@ import torch
 from lessons import digits, small_network, small_plan, with_recipe
 from safetensors.torch import load_file
 
+from commands import run_inside
 from deformrs.training.batches import NoisyBatches
 from deformrs.training.checkpoints import Checkpoints
 from deformrs.training.distributed import Processes
 from deformrs.training.loop import fit
 from deformrs.training.recipes import TrainingPrecision
-from inside import run_inside
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),

@@ -25,9 +25,7 @@ from deformrs.models import SmallCNN
 from deformrs.plan import SamplingPlan
 from deformrs.randomness import Span, Stage
 from deformrs.sampling import Progress, Sampler
-from every_family import EXAMPLES
-from sampled import IMAGES, Greedy, sampler
-from smoothed import IMAGE, Model
+from examples import DEFORMATIONS, IMAGE, IMAGES, LimitedMemory, Model, sampler
 
 
 @pytest.fixture
@@ -60,7 +58,7 @@ class TestCompiled:
         with pytest.raises(InputError, match=r"must have the shape compiled for, \(1, 12, 12\)"):
             g.certify(torch.rand(1, 14, 14, generator=torch.Generator()), n=10)
 
-    @pytest.mark.parametrize("deformation", EXAMPLES)
+    @pytest.mark.parametrize("deformation", DEFORMATIONS)
     @pytest.mark.parametrize("law", [Gaussian(0.1), Uniform(0.1)], ids=repr)
     def test_noise_and_warp_are_one_program(
         self, deformation: Deformation, law: Gaussian | Uniform
@@ -127,7 +125,7 @@ class TestCompiled:
             sampler(picky, compiled="default").warm_up(IMAGES)
 
     def test_too_little_memory_for_compiling_halves_the_batch(self, quickly: None) -> None:
-        g = sampler(Greedy(30, RuntimeError).eval(), batch_size=40, compiled="default")
+        g = sampler(LimitedMemory(30, RuntimeError).eval(), batch_size=40, compiled="default")
         with pytest.warns(ScarcityWarning, match="continuing with batches of 20"):
             g.warm_up(IMAGES)
         assert g.compiled == "default"

@@ -1,0 +1,350 @@
+"""Checks that run over every registered law: a new one is tested by existing."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+from typing import cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from spaces import ANGLE, BARELY, PLACE, TURN, ZOOM, decided, space_of
+
+from deformrs.certificate import Bound, Counts
+from deformrs.deformations import VectorField
+from deformrs.errors import InputError
+from deformrs.noise import Gaussian, Independent, NoiseLaw, Uniform
+from deformrs.noise.distance import Distance
+from deformrs.noise.law import distance_of
+from deformrs.regions import Region
+from deformrs.space import Space
+
+Floats = NDArray[np.float64]
+
+LAWS = sorted(NoiseLaw.registry.items())
+SPACES = [
+    space_of(*blocks)
+    for count in (1, 2)
+    for blocks in itertools.product([ZOOM, PLACE, ANGLE], repeat=count)
+]
+
+
+def examples() -> list[NoiseLaw]:
+    return [law for _, kind in LAWS for law in cast(type[NoiseLaw], kind).examples()]
+
+
+def homes(law: NoiseLaw) -> list[Space]:
+    """The spaces that this law can be put on."""
+
+    def fits(space: Space) -> bool:
+        try:
+            law.check(space)
+        except InputError:
+            return False
+        return True
+
+    return [space for space in SPACES if fits(space)]
+
+
+every_law = pytest.mark.parametrize("law", examples(), ids=repr)
+
+
+@pytest.mark.parametrize(("name", "kind"), LAWS)
+def test_every_law_has_a_name_and_examples(name: str, kind: type) -> None:
+    law = cast(type[NoiseLaw], kind)
+    assert law.name == name
+    assert law.examples(), f"{law.__qualname__} gives no examples to test it on"
+    assert all(type(example) is law and homes(example) for example in law.examples())
+
+
+def test_the_known_laws_are_registered() -> None:
+    assert {"uniform": Uniform, "gaussian": Gaussian, "independent": Independent}.items() <= (
+        NoiseLaw.registry.items()
+    )
+
+
+@every_law
+def test_configuration_round_trips_through_json(law: NoiseLaw) -> None:
+    text = json.dumps(law.to_config(), allow_nan=False)
+    assert NoiseLaw.from_config(json.loads(text)) == law
+
+
+@pytest.mark.parametrize(
+    "law", [Uniform((0.1, 0.2)), Independent(Gaussian((0.1, 0.2)), Uniform(1))]
+)
+def test_a_scale_for_each_parameter_round_trips_too(law: NoiseLaw) -> None:
+    back = NoiseLaw.from_config(json.loads(json.dumps(law.to_config())))
+    assert back == law
+    assert hash(back) == hash(law)
+    assert repr(back) == repr(law)
+
+
+@every_law
+def test_prints_as_it_is_written(law: NoiseLaw) -> None:
+    names = {kind.__name__: kind for _, kind in LAWS}
+    assert eval(repr(law), names) == law
+
+
+@every_law
+def test_is_immutable_and_hashable(law: NoiseLaw) -> None:
+    field = dataclasses.fields(law)[0].name  # type: ignore[arg-type]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(law, field, 1.0)
+    assert hash(law) == hash(NoiseLaw.from_config(law.to_config()))
+
+
+@every_law
+def test_rests_at_zero_and_decides_nothing_without_a_decision(law: NoiseLaw) -> None:
+    for space in homes(law):
+        still = np.zeros((1, space.dim))
+        assert law.distance(still, space).lost == law.distance(still, space).length == 0
+        assert law.covers(still, BARELY, space).all()
+        assert not law.covers(still, Bound(0.5, 0.5), space).any()
+        assert law.radii(Bound(0.5, 0.5), space) == (0.0,) * len(space.blocks)
+
+
+@every_law
+def test_is_symmetric_and_grows_with_the_bound(law: NoiseLaw) -> None:
+    rng = np.random.default_rng(7)
+    for space in homes(law):
+        shifts = rng.normal(size=(200, space.dim)) * 10 ** rng.uniform(-3, 0.5, size=(200, 1))
+        before = np.zeros(200, dtype=bool)
+        radii = (0.0,) * len(space.blocks)
+        for bound in (BARELY, decided(0.6), Bound(0.6, 0.3), decided(0.9), decided(0.999)):
+            now = law.covers(shifts, bound, space)
+            assert (now == law.covers(-shifts, bound, space)).all()
+            assert (now | ~before).all()
+            grown = law.radii(bound, space)
+            assert all(a <= b for a, b in zip(radii, grown, strict=True))
+            before, radii = now, grown
+
+
+@every_law
+def test_guarantee_radii_are_the_largest_that_covers_allows(law: NoiseLaw) -> None:
+    """Along some axis a part in 1e9 more is not covered, unless the radius is half a turn."""
+    for space, bound in itertools.product(homes(law), [decided(0.7), Bound(0.4, 0.2)]):
+        radii = law.radii(bound, space)
+        for index, (block, part, radius) in enumerate(
+            zip(space.blocks, space.slices, radii, strict=True)
+        ):
+            assert law.norm(index) in (1, 2)
+            axes = np.eye(space.dim)[part]
+            assert law.covers(radius * axes, bound, space).all()
+            if block.period is None or radius < block.period / 2:
+                assert not law.covers(radius * (1 + 1e-9) * axes, bound, space).all()
+
+
+@every_law
+def test_periodic_parameters_repeat(law: NoiseLaw) -> None:
+    rng = np.random.default_rng(8)
+    for space in (space for space in homes(law) if np.isfinite(space.periods).any()):
+        shifts = rng.normal(size=(100, space.dim))
+        turns = np.where(np.isfinite(space.periods), TURN, 0.0) * rng.integers(-2, 3, (100, 1))
+        here, there = (law.distance(array, space) for array in (shifts, shifts + turns))
+        assert there.lost == pytest.approx(here.lost, abs=1e-13)
+        assert there.length == pytest.approx(here.length, abs=1e-12)
+
+
+@every_law
+def test_certify_gives_a_certificate_that_its_own_covers_agrees_with(law: NoiseLaw) -> None:
+    rng = np.random.default_rng(9)
+    for space in homes(law):
+        sure = law.certify(Counts((10, 0), (990, 10)), space, 0.001)
+        assert sure.prediction == 0
+        assert sure.radii == law.radii(sure.bound, space)
+        assert sure.covers([0.0] * space.dim)
+        for shift in rng.normal(size=(20, space.dim)):
+            assert sure.covers(shift) == law.covers(shift[None], sure.bound, space)[0]
+        unsure = law.certify(Counts((10, 0), (510, 490)), space, 0.001)
+        assert unsure.prediction is None
+        assert unsure.radii == (0.0,) * len(space.blocks)
+        assert not unsure.covers([0.0] * space.dim)
+
+
+LOST = st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.35, 0.6]), min_size=1, max_size=12)
+SEED = st.integers(0, 2**16)
+
+
+@given(lost=LOST, seed=SEED, p=st.floats(0.5, 1.0))
+def test_guarantee_what_certifies_the_outermost_certifies_every_one(
+    lost: list[float], seed: int, p: float
+) -> None:
+    length = np.random.default_rng(seed).choice([0.0, 0.3, 0.7, 1.1, 2.0], len(lost))
+    distance = Distance(np.array(lost), length)
+    outermost = distance.outermost()
+    bound = decided(p)
+    assert bool(outermost.within(bound).all()) == bool(distance.within(bound).all())
+    kept = set(zip(outermost.lost.tolist(), outermost.length.tolist(), strict=True))
+    assert len(kept) == len(outermost.lost), "none twice"
+    every = list(zip(lost, length.tolist(), strict=True))
+    assert kept <= set(every)
+    for u, r in kept:
+        assert not any(v >= u and s >= r and (v, s) != (u, r) for v, s in every)
+    for u, r in every:
+        assert any(v >= u and s >= r for v, s in kept)
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        Independent(Gaussian(0.3), Uniform(1.0), Gaussian(0.2)),
+        Independent(Gaussian(0.3), Gaussian(0.4), Gaussian(0.2)),
+        Independent(Uniform(0.9), Uniform(1.0), Uniform(0.8)),
+    ],
+)
+def test_a_region_is_enclosed_once_and_answered_as_its_shifts_are(law: Independent) -> None:
+    space = space_of(PLACE, ANGLE, ZOOM)
+    region = Region.parse("shift<=0.3162277661, rotation<=10deg, scale=0.8..1.2")
+    for p in (0.6, 0.8, 0.9, 0.93, 0.95, 0.97, 0.99, 1.0):
+        bound = decided(p)
+        each = [law.covers(shifts, bound, space).all() for shifts in region.shifts(space)]
+        assert law.covers_region(region, bound, space) == all(each)
+    assert distance_of(law, region, space) is distance_of(law, Region(*region.factors), space)
+
+
+class Told:
+    """A region of the user's own, which may change."""
+
+    def __init__(self, *shifts: list[list[float]]) -> None:
+        self.told = shifts
+
+    def shifts(self, space: Space) -> list[NDArray[np.float64]]:
+        return [np.array(chunk, dtype=np.float64).reshape(-1, space.dim) for chunk in self.told]
+
+
+def test_guarantee_what_is_no_number_is_not_covered() -> None:
+    space = space_of(ANGLE)
+    sure = decided(1.0)
+    for law in (Gaussian(0.3), Uniform(0.5)):
+        assert law.covers_region(Told([[0.1]]), sure, space)
+        for bad in (math.nan, math.inf):
+            for chunks in ([[[bad]]], [[[0.1], [bad], [0.0]]], [[[0.1]], [[bad]]]):
+                assert not law.covers_region(Told(*chunks), sure, space)
+    with pytest.raises(InputError, match="must hold a transformation"):
+        Gaussian(0.3).covers_region(Told(), sure, space)
+    vast = Region.parse("rotation<=5deg, scale=1e200..1e200, scale=1e200..1e200")
+    field = VectorField().space((8, 8))
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert not Gaussian(0.3).covers_region(vast, sure, field)
+
+
+def test_a_region_that_changes_is_enclosed_again() -> None:
+    region, space = Told([[0.1]]), space_of(ANGLE)
+    assert Uniform(0.5).covers_region(region, decided(1.0), space)
+    region.told = ([[0.9]],)
+    assert not Uniform(0.5).covers_region(region, decided(1.0), space)
+
+
+@pytest.mark.parametrize("name", ["covers", "covers_region", "sample"])
+def test_no_law_answers_the_same_question_twice(name: str) -> None:
+    with pytest.raises(InputError, match=f"the method {name} of Strict is its own"):
+        type("Strict", (NoiseLaw,), {name: lambda *_: False})
+
+
+def refusal(caught: pytest.ExceptionInfo[InputError]) -> str:
+    """The message, which must give name, value, rule and remedy."""
+    error = caught.value
+    for part in (error.name, str(error.value), error.rule, error.remedy):
+        assert part
+        assert part in str(error)
+    return str(error)
+
+
+@pytest.mark.parametrize("kind", [Uniform, Gaussian])
+@pytest.mark.parametrize(
+    "scale", [0, 0.0, -0.1, math.nan, math.inf, -math.inf, (), (0.1, 0.0), (0.1, math.nan), "0.1"]
+)
+def test_scales_are_positive_and_finite(kind: type[Uniform] | type[Gaussian], scale: float) -> None:
+    with pytest.raises(InputError) as caught:
+        kind(scale)
+    message = refusal(caught)
+    assert message.startswith(f"the scale of {kind.__name__} is {scale!r}; it must ")
+    assert message.endswith("e.g. 0.1")
+
+
+@pytest.mark.parametrize("kind", [Uniform, Gaussian])
+def test_there_is_one_scale_or_one_for_each_parameter(kind: type[Uniform] | type[Gaussian]) -> None:
+    law, space = kind((0.1, 0.2, 0.3)), space_of(PLACE)
+    for refused in (
+        lambda: law.check(space),
+        lambda: law.certify(Counts((1, 0), (9, 1)), space, 0.05),
+        lambda: law.distance(np.zeros((1, 2)), space),
+    ):
+        with pytest.raises(InputError) as caught:
+            refused()
+        assert f"the scale of {kind.__name__} is 3 numbers; it must be one" in refusal(caught)
+        assert "each of 2 parameters" in str(caught.value)
+
+
+@pytest.mark.parametrize("lam", [math.nextafter(math.pi, 4), 4.0, 180.0])
+def test_an_arc_is_at_most_the_circle(lam: float) -> None:
+    space = space_of(ANGLE)
+    for refused in (
+        lambda: Uniform(lam).check(space),
+        lambda: Uniform(lam).certify(Counts((1, 0), (9, 1)), space, 0.05),
+        lambda: Independent(Uniform(lam)).check(space),
+    ):
+        with pytest.raises(InputError) as caught:
+            refused()
+        message = refusal(caught)
+        assert f"the scale of Uniform is {lam}; it must not exceed half the period" in message
+        assert "radians" in message
+    Uniform(lam).check(space_of(ZOOM))
+    Gaussian(lam).check(space)
+
+
+@pytest.mark.parametrize("laws", [(Uniform(0.1),), (Uniform(0.1), Uniform(0.1), Gaussian(0.1))])
+def test_there_is_one_law_for_each_block(laws: tuple[Uniform | Gaussian, ...]) -> None:
+    with pytest.raises(InputError) as caught:
+        Independent(*laws).check(space_of(ANGLE, PLACE))
+    message = refusal(caught)
+    assert f"Independent is {len(laws)} law(s); it must have one for each of 2 block(s)" in message
+    assert "rotation, translation" in message
+
+
+def test_independent_takes_laws_and_at_least_one() -> None:
+    with pytest.raises(InputError) as caught:
+        Independent()
+    assert "Independent is empty" in refusal(caught)
+    nested = Independent(Uniform(0.1))
+    with pytest.raises(InputError) as caught:
+        Independent(nested)  # type: ignore[arg-type]
+    assert repr(nested) in refusal(caught)
+
+
+@pytest.mark.parametrize(
+    ("shift", "said"),
+    [
+        ([0.1], "of shape (1,); it must have 2 parameter(s)"),
+        ([0.1, 0.1, 0.1], "of shape (3,); it must have 2 parameter(s)"),
+        ([0.1, math.nan], "not finite; it must be finite"),
+        ([math.inf, 0.1], "not finite; it must be finite"),
+    ],
+)
+def test_a_shift_has_one_finite_number_for_each_parameter(shift: list[float], said: str) -> None:
+    certificate = Uniform(0.1).certify(Counts((10, 0), (99, 1)), space_of(PLACE), 0.05)
+    with pytest.raises(InputError) as caught:
+        certificate.covers(shift)
+    assert refusal(caught).startswith(f"the shift is {said}")
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"name": "unifrom", "scale": 0.1}, "did you mean 'uniform'"),
+        ({"scale": 0.1}, "the name is None; it must be one of"),
+        ({"name": "uniform", "scale": 0.1, "sigma": 1}, "a field of uniform is 'sigma'"),
+        ({"name": "uniform", "scale": -0.1}, "the scale of Uniform is -0.1"),
+    ],
+)
+def test_a_configuration_that_is_no_law_is_refused(
+    config: dict[str, str | float], said: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        NoiseLaw.from_config(dict(config))
+    assert said in refusal(caught)
