@@ -90,9 +90,9 @@ def _needs_torchvision(arguments: tuple[str | Path, ...]) -> bool:
 
 
 def inside(*arguments: str, code: int = 0) -> tuple[str, str]:
-    """Run it in the working directory and expect that exit code; what it says, and its errors."""
+    """Invoke the command in this process; return its output and its errors."""
     done = CliRunner().invoke(commands, arguments)
-    if isinstance(done.exception, DeformRSError):  # `main` turns it into a line
+    if isinstance(done.exception, DeformRSError):  # `main` prints it as one line
         assert code == 1, done.exception
         return done.stdout, f"error: {done.exception}"
     assert done.exit_code == code, f"{done.output}\n{done.exception!r}"
@@ -100,12 +100,13 @@ def inside(*arguments: str, code: int = 0) -> tuple[str, str]:
 
 
 def run_inside(*arguments: str | Path) -> str:
-    """Run it to its end, and give what it says; what goes wrong is raised."""
+    """Invoke the command in this process; return its output, and raise its errors."""
     done = CliRunner().invoke(commands, [str(part) for part in arguments], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout
 
 
+# Options of `deformrs train` for a network that trains in a moment.
 SMOOTHING = ["--deformation", "rotation", "--noise", "uniform:54deg"]
 PLAIN = ["--model", "small_cnn:width=4", *SMOOTHING, "--device", "cpu", "--no-tensorboard"]
 QUICK = [*PLAIN, "--epochs", "2", "--batch-size", "8"]

@@ -381,16 +381,14 @@ def test_packing_that_was_stopped_is_taken_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 5])
-def test_other_lines_beside_the_packed_ones_are_never_taken_for_them(
-    tmp_path: Path, kept: int
-) -> None:
+def test_records_that_differ_from_the_packed_ones_are_refused(tmp_path: Path, kept: int) -> None:
     folder = written(tmp_path / "run")
     lines = (folder / CERTIFICATES).read_bytes().splitlines(keepends=True)
     pack_run(folder)
     packed = packed_name(folder / CERTIFICATES).read_bytes()
     (folder / CERTIFICATES).write_bytes(b"".join(lines[:kept]))
     for attempt in (load_run, pack_run, unpack_run):
-        with pytest.raises(InputError, match=r"another one than certificates\.jsonl\.xz beside it"):
+        with pytest.raises(InputError, match=r"is different from certificates\.jsonl\.xz"):
             attempt(folder)
     with pytest.raises(InputError, match="is packed"):
         Run.open(folder, LAW, 0.001, "clopper_pearson", {"seed": 1})
