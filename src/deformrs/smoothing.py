@@ -121,20 +121,28 @@ class SmoothedClassifier:
         batch, space = self._validated(images, indices, plan.seed)
         rule = self._rule(plan, space)
         # Select: n0 samples choose each image's candidate class.
-        spans = _spans(indices, Stage.SELECT, plan.n0)
-        selection = self.sampler.count(batch, spans, seed=plan.seed, progress=progress)
         # Estimate: n fresh samples, or as few as decide every query, count its hits.
+        k = len(batch)
+        select = _spans(indices, Stage.SELECT, plan.n0)
         if rule is None:
-            spans = _spans(indices, Stage.ESTIMATE, plan.n)
-            estimation = self.sampler.count(batch, spans, seed=plan.seed, progress=progress)
+            estimate = _spans(indices, Stage.ESTIMATE, plan.n, first_row=k)  # they share batches
+            counts = self.sampler.count(
+                batch, [*select, *estimate], 2 * k, seed=plan.seed, progress=progress
+            )
+            selection, estimation = counts[:k], counts[k:]
         else:
-            candidates = selection.argmax(axis=1)
+            selection = self.sampler.count(batch, select, seed=plan.seed, progress=progress)
             estimation = self.sampler.count_until(
-                batch, indices, candidates, rule, seed=plan.seed, progress=progress
+                batch,
+                indices,
+                selection.argmax(axis=1),
+                rule,
+                seed=plan.seed,
+                progress=progress,
             )
         # Bound the candidate's probability, and certify the shifts that this allows.
-        counts = map(Counts, _rows(selection), _rows(estimation))
-        return [self.noise.certify(c, space, plan.alpha, plan.bound) for c in counts]
+        stages = map(Counts, _rows(selection), _rows(estimation))
+        return [self.noise.certify(counts, space, plan.alpha, plan.bound) for counts in stages]
 
     def predict(
         self,
@@ -275,9 +283,9 @@ class SmoothedClassifier:
         return self._rules[key]
 
 
-def _spans(indices: Sequence[int], stage: Stage, n: int) -> list[Span]:
+def _spans(indices: Sequence[int], stage: Stage, n: int, first_row: int = 0) -> list[Span]:
     """Return samples 0 to n - 1 of a stage for each image of a batch, counted in its row."""
-    return [Span(index, stage, 0, n, image=i, row=i) for i, index in enumerate(indices)]
+    return [Span(index, stage, 0, n, image=i, row=first_row + i) for i, index in enumerate(indices)]
 
 
 def _rows(counts: NDArray[np.int64]) -> list[tuple[int, ...]]:
