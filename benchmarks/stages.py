@@ -30,7 +30,7 @@ from deformrs.cli.throughput import (
 )
 from deformrs.execution import Compiled
 from deformrs.geometry import warp
-from deformrs.models.precision import natural_precision
+from deformrs.models.inference import natural_precision
 
 BATCHES, OPERATIONS = 20, 12
 

@@ -23,7 +23,7 @@ from deformrs.dataset import device_name
 from deformrs.execution import Compiled
 from deformrs.geometry import size_of
 from deformrs.models import NetworkSpec, Precision, PrecisionChoice, SmallCNN
-from deformrs.models.precision import natural_precision
+from deformrs.models.inference import natural_precision
 from deformrs.specs import parse_deformation, parse_noise
 from deformrs.training import train
 

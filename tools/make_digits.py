@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from deformrs.data.digits import COLUMNS, IMAGE, LABELS, SIDE, TEST, TRAIN
-from deformrs.data.mnist import read_mnist
+from deformrs.data.mnist import COLUMNS, IMAGE, LABELS, SIDE, TEST, TRAIN, read_mnist
 
 
 def main(folder: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from deformrs.errors import InputError
+from deformrs.errors import InputError, did_you_mean
 
 
 def is_real(value: object) -> bool:
@@ -21,6 +22,22 @@ def check_integer(name: str, value: object, least: int) -> None:
     if not whole or value < least:  # type: ignore[operator]
         raise InputError(
             name, repr(value), f"must be an integer of at least {least}", f"e.g. {least}"
+        )
+
+
+def check_choice(name: str, value: object, known: Sequence[str]) -> None:
+    """Raise unless a value is one of these words.
+
+    >>> check_choice("basis", "sin", ("sine", "cosine"))
+    Traceback (most recent call last):
+    deformrs.errors.InputError: basis is 'sin'; it must be one of sine, cosine: did you mean 'sine'?
+    """
+    if value not in known:
+        raise InputError(
+            name,
+            repr(value),
+            "must be one of " + ", ".join(known),
+            did_you_mean(value, known, f"e.g. {known[0]!r}"),
         )
 
 

@@ -11,6 +11,8 @@ class DeformRSError(Exception):
 
     >>> str(InputError("alpha", 1.2, "must lie in (0, 1)", "e.g. 0.001"))
     'alpha is 1.2; it must lie in (0, 1): e.g. 0.001'
+
+    Its text is one line: line breaks and control characters, as file names may hold, are escaped.
     """
 
     def __init__(self, name: str, value: object, rule: str, remedy: str) -> None:
@@ -18,7 +20,7 @@ class DeformRSError(Exception):
         self.name, self.value, self.rule, self.remedy = name, value, rule, remedy
 
     def __str__(self) -> str:
-        return f"{self.name} is {self.value}; it {self.rule}: {self.remedy}"
+        return printable(f"{self.name} is {self.value}; it {self.rule}: {self.remedy}")
 
 
 class InputError(DeformRSError, ValueError):
@@ -59,6 +61,22 @@ def did_you_mean(name: object, known: Iterable[str], fallback: str = "check the 
     """
     close = nearest(name, known)
     return fallback if close is None else f"did you mean {close!r}?"
+
+
+def damaged(name: object, reason: Exception | str, remedy: str = "restore it") -> InputError:
+    """Return the error for a file that does not hold what this package wrote."""
+    # The text of a KeyError, among others, does not say that it is about a missing key.
+    text = reason if isinstance(reason, str | ValueError) else repr(reason)
+    return InputError(str(name), f"damaged ({text})", "must be as deformrs wrote it", remedy)
+
+
+def printable(text: str) -> str:
+    r"""Escape line breaks and control characters.
+
+    >>> printable("a\nb.png")
+    'a\\nb.png'
+    """
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def first_line(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from deformrs.cli.options import DataOptions, ModelOptions, SmoothingOptions, pl
 from deformrs.config import Config
 from deformrs.data import load_data
 from deformrs.errors import InputError
-from deformrs.models.precision import natural_precision
+from deformrs.models.inference import natural_precision
 from deformrs.runs import load_run, read_config
 
 NOTHING = SmoothingOptions("", "")

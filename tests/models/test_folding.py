@@ -17,9 +17,15 @@ from torch.nn.utils import parametrizations
 import torchvision_ops
 from deformrs.data.preparation import Preparation
 from deformrs.models import NetworkSpec, ResNet18, ResNet50, SmallCNN, load_model, save_model
-from deformrs.models.folding import fold_batch_norm, fold_known
+from deformrs.models.inference import _TRUSTED_PACKAGES, fold_batch_norm
 
 COLOUR = Preparation(channels=3)
+TRUSTED = "deformrs.models.inference._TRUSTED_PACKAGES"
+
+
+@pytest.fixture(autouse=True)
+def trust_the_layers_of_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TRUSTED, (*_TRUSTED_PACKAGES, __name__, "torchvision_ops"))
 
 
 def norms(network: nn.Module) -> int:
@@ -264,13 +270,14 @@ class Hidden(nn.Module):
         return scores.mean((2, 3))
 
 
-def test_networks_of_the_users_own_are_kept() -> None:
+def test_networks_of_the_users_own_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TRUSTED, _TRUSTED_PACKAGES)
     spec = NetworkSpec(drawn(Hidden()), COLOUR)
-    assert fold_known(spec) == (spec, "kept")
+    assert fold_batch_norm(spec) == (spec, "kept")
     plain = drawn(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten()))
-    assert fold_known(NetworkSpec(plain))[1] is None
+    assert fold_batch_norm(NetworkSpec(plain))[1] is None
     known = chain(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
-    assert fold_known(NetworkSpec(known, COLOUR))[1] == "folded"
+    assert fold_batch_norm(NetworkSpec(known, COLOUR))[1] == "folded"
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated")

@@ -33,7 +33,7 @@ from deformrs.models import (
     save_model,
 )
 from deformrs.models.initial import FORMS
-from deformrs.models.registry import build_network
+from deformrs.models.networks import build_network
 from deformrs.runs.files import file_digest
 
 torchvision_ops.declare()

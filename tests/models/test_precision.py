@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from deformrs.data.preparation import Preparation
 from deformrs.models import NetworkSpec, SmallCNN, load_model, save_model
-from deformrs.models.precision import automatic_precision, natural_precision
+from deformrs.models.inference import automatic_precision, natural_precision
 from deformrs.models.types import Classifier
 
 CPU = torch.device("cpu")

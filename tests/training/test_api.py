@@ -7,7 +7,7 @@ import torch
 
 from deformrs import Affine, Deformation, Gaussian, NoiseLaw, Rotation, Uniform
 from deformrs.data import load_digits
-from deformrs.data.digits import IMAGE
+from deformrs.data.mnist import IMAGE
 from deformrs.errors import InputError, ModelError
 from deformrs.models import SmallCNN
 from deformrs.training import Augmentation, Moment, train

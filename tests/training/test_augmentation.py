@@ -104,7 +104,7 @@ def test_without_a_crop_it_is_the_middle() -> None:
     "text", ["none", "flip", "crop:4+flip", "crop:2", "crop:0", "flip+zoom:0.25"]
 )
 def test_texts_round_trip(text: str) -> None:
-    assert parse_augmentation(text).words == text
+    assert parse_augmentation(text).spec == text
 
 
 @pytest.mark.parametrize("text", ["crop", "crop:x", "crop:-1", "turn", "zoom:2", "crop:1+zoom:0.5"])
@@ -115,10 +115,10 @@ def test_bad_texts_are_refused(text: str) -> None:
 
 def test_augmentation_fits_the_data() -> None:
     small: Size = (28, 28)
-    assert fitting_augmentation("mnist", small, small).words == "none"
-    assert fitting_augmentation("digits", small, small).words == "none"
-    assert fitting_augmentation("cifar10", (32, 32), (32, 32)).words == "crop:4+flip"
-    assert fitting_augmentation("imagenet", (256, 256), (224, 224)).words == "flip+zoom:0.25"
-    assert fitting_augmentation("letters", (64, 64), (64, 64)).words == "crop:8"
+    assert fitting_augmentation("mnist", small, small).spec == "none"
+    assert fitting_augmentation("digits", small, small).spec == "none"
+    assert fitting_augmentation("cifar10", (32, 32), (32, 32)).spec == "crop:4+flip"
+    assert fitting_augmentation("imagenet", (256, 256), (224, 224)).spec == "flip+zoom:0.25"
+    assert fitting_augmentation("letters", (64, 64), (64, 64)).spec == "crop:8"
     framed = fitting_augmentation("photos", (256, 256), (224, 224))
-    assert (framed.words, framed.size) == ("crop:0", (224, 224))
+    assert (framed.spec, framed.size) == ("crop:0", (224, 224))

@@ -120,9 +120,7 @@ def test_guarantee_held_has_the_pixels_of_the_dataset(
     images = made(kind, tmp_path)
     chosen = RANDOM.permutation(len(images))[: len(images) - 2]
     counts: list[int] = []
-    source = source_for(
-        images, chosen, torch.device(device), hold=True, workers=0, progress=counts.append
-    )
+    source = source_for(images, chosen, torch.device(device), workers=0, progress=counts.append)
     assert isinstance(source, Held)
     assert len(source) == len(chosen) == counts[-1]
     assert counts == sorted(set(counts))
@@ -146,7 +144,7 @@ def test_guarantee_streamed_has_the_pixels_of_the_dataset(
     """Streamed: two epochs in orders of their own; global random state is left alone."""
     images = load_data(photographs(tmp_path / "x"), SQUARE)
     chosen = np.array([11, 0, 3, 7, 6, 2, 1, 10])
-    source = source_for(images, chosen, torch.device(device), hold=False, workers=workers)
+    source = Streamed(Reader(images, chosen), torch.device(device), workers)
     assert len(source) == 8
     assert (source.channels, source.size) == (3, (32, 36))
     state, drawn = torch.get_rng_state(), random.getstate()
@@ -216,8 +214,11 @@ def test_a_damaged_image_is_named_in_one_line(hold: bool, workers: int, tmp_path
     images = load_data(folder, SQUARE)
 
     def read() -> None:
-        source = source_for(images, range(12), CPU, hold=hold, workers=workers)
-        list(source.batches(rows_of(12, 2)))
+        reader = Reader(images, range(12))
+        if hold:
+            gather(reader, CPU, workers)
+        else:
+            list(Streamed(reader, CPU, workers).batches(rows_of(12, 2)))
 
     with pytest.raises(InputError) as caught:
         read()
@@ -233,7 +234,7 @@ def test_images_of_different_size_or_colour_are_named(hold: bool, tmp_path: Path
 
     def read(preparation: Preparation | None = None) -> None:
         images = load_data(folder, preparation)
-        source = source_for(images, range(13), CPU, hold=hold, workers=0)
+        source = source_for(images, range(13), CPU, workers=0) if hold else streamed(images, 0)
         list(source.batches(rows_of(13, 4)))
 
     with pytest.raises(InputError, match=r"cat/2.png is of 1 channel.*cat/0.jpg.*--channels 3"):
@@ -259,9 +260,9 @@ def test_what_fits_is_held_and_what_does_not_is_streamed(
     described = source_for(digits, range(4000), CPU).description
     assert described == "4,000 images streamed by the main process"
     cores = min(32, usable_cores())
-    described = source_for(folder, range(12), CPU, hold=False).description
-    assert described == f"12 images streamed by {cores} worker" + "s" * (cores > 1)
     monkeypatch.setattr("deformrs.training.images.free_bytes", lambda _: 1000)
+    described = source_for(folder, range(12), CPU).description
+    assert described == f"12 images streamed by {cores} worker" + "s" * (cores > 1)
     with pytest.raises(InputError, match="the 12 images is 41 kB.*cpu.*free some memory"):
         gather(Reader(folder, range(12)), CPU)
 
@@ -363,7 +364,7 @@ def test_the_centre_of_the_frame_is_what_is_certified(tmp_path: Path) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("kind", ["bytes", "floats"])
 def test_the_host_does_not_wait_for_the_device(kind: str, tmp_path: Path) -> None:
-    held = source_for(made(kind, tmp_path), range(150), torch.device("cuda"), hold=True)
+    held = source_for(made(kind, tmp_path), range(150), torch.device("cuda"))
     torch.cuda.set_sync_debug_mode("error")
     try:
         assert len(list(held.batches(rows_of(150, 15)))) == 10

@@ -79,7 +79,7 @@ def bench(
     from deformrs.cli.progress import step
     from deformrs.cli.throughput import machine, measure, select_cases
     from deformrs.errors import ModelError
-    from deformrs.models.precision import natural_precision
+    from deformrs.models.inference import natural_precision
     from deformrs.runs import write_atomically
 
     check_writable("--out", out)

@@ -20,7 +20,7 @@ from deformrs.data import HeldOut, ImageSet
 from deformrs.data.folders import ImageFolder
 from deformrs.data.image_set import HELD_OUT
 from deformrs.errors import InputError
-from deformrs.models.precision import PrecisionChoice
+from deformrs.models.inference import PrecisionChoice
 from deformrs.models.saved import BEST, MODEL, TRAINING, folder_of_weights
 from deformrs.models.sources import check_source
 from deformrs.models.types import require_trust

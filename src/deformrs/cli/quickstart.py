@@ -16,7 +16,7 @@ from deformrs.cli.jobs import prepare
 from deformrs.cli.options import DataOptions, ModelOptions, SamplingOptions, SmoothingOptions
 from deformrs.cli.train import train_run
 from deformrs.cli.training_options import StartOptions, TrainingOptions
-from deformrs.data.digits import TEST
+from deformrs.data.mnist import TEST
 from deformrs.errors import InputError
 from deformrs.report.curves import draw_curve
 from deformrs.report.gallery import Exhibit, draw_gallery, one_per_class

@@ -360,7 +360,7 @@ def _introduction(
     steps = len(source) // batch
     lines = [
         f"{network.network}, {parameters:,} weights, {origin}",
-        f"{source.description}; augmentation {plan.augmentation.words}",
+        f"{source.description}; augmentation {plan.augmentation.spec}",
         classes + (f"; {empty} of them without images" if empty else ""),
         f"{plan.noise.describe(space)} on {plan.deformation}",
         f"epochs: {recipe.epochs}, of {steps} steps with {batch} images, learning rate "

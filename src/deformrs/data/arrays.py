@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from deformrs.data.image_set import DataRequest, ImageSet, printable
+from deformrs.data.image_set import DataRequest, ImageSet
 from deformrs.data.labels import align_classes, check_labels
 from deformrs.data.preparation import Pixels
-from deformrs.errors import InputError
+from deformrs.errors import InputError, printable
 
 Images = NDArray[np.uint8] | NDArray[np.float32]
 """[n, c, h, w], bytes or floats in [0, 1]."""
@@ -103,8 +103,8 @@ def load_npz(path: Path, request: DataRequest) -> ArraySet:
         raise
     except _READ_ERRORS as error:
         raise InputError(
-            printable(str(path)),
-            f"not readable ({printable(str(error)) or type(error).__name__})",
+            str(path),
+            f"not readable ({str(error) or type(error).__name__})",
             "must be an .npz file of plain arrays",
             "write it with numpy.savez",
         ) from None

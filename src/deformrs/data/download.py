@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.request import urlopen
 
-from deformrs.data.image_set import printable
 from deformrs.errors import InputError
 
 DownloadProgress = Callable[[str, int, int | None], None]
@@ -62,7 +61,7 @@ def fetch(
     except (OSError, http.client.HTTPException) as error:
         raise InputError(
             f"the download of {url}",
-            f"not possible ({printable(str(error)) or type(error).__name__})",
+            f"not possible ({str(error) or type(error).__name__})",
             f"must succeed once, into {path.parent}",
             remedy,
         ) from None
@@ -88,7 +87,7 @@ def read_published(
     if path is None:
         state = "without it" if folder.is_dir() else "a file" if folder.exists() else "not there"
         raise InputError(
-            f"the folder {printable(str(folder))} of {dataset}",
+            f"the folder {folder} of {dataset}",
             state,
             "must hold " + " or ".join(md5s),
             "give the folder that holds the published files",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from PIL import Image, ImageFile, UnidentifiedImageError
 
-from deformrs.data.image_set import DataRequest, ImageSet, printable
+from deformrs.data.image_set import DataRequest, ImageSet
 from deformrs.data.labels import (
     BY_FOLDER_ORDER,
     BY_IMAGENET_NAME,
@@ -30,7 +30,7 @@ from deformrs.data.labels import (
     unknown_class,
 )
 from deformrs.data.preparation import Pixels, Preparation
-from deformrs.errors import InputError
+from deformrs.errors import InputError, printable
 
 LABELS = "labels.csv"
 SUFFIXES = (
@@ -69,7 +69,7 @@ def load_folder(folder: Path, request: DataRequest) -> ImageFolder:
     splits = [name for names in _SPLITS.values() for name in names]
     if folders and not images and set(folders) <= set(splits):
         return _load_split(folder, folders, request)
-    what = f"the folder {printable(str(folder))}"
+    what = f"the folder {folder}"
     if all(any(name in folders for name in names) for names in _SPLITS.values()):
         others = sorted(set(folders) - set(splits)) or images
         raise InputError(
@@ -80,7 +80,7 @@ def load_folder(folder: Path, request: DataRequest) -> ImageFolder:
         )
     if folders and images:
         raise InputError(
-            f"the image {printable(str(folder / images[0]))}",
+            f"the image {folder / images[0]}",
             "beside the class folders",
             "must lie in one of them to have a label",
             f"move it, or list all images in a {LABELS}",
@@ -107,7 +107,7 @@ def _load_split(folder: Path, folders: list[str], request: DataRequest) -> Image
     chosen = next((name for name in _SPLITS[request.split] if name in folders), None)
     if chosen is None:
         raise InputError(
-            f"the folder {printable(str(folder))}",
+            f"the folder {folder}",
             "split into " + ", ".join(folders),
             "must hold " + " or ".join(_SPLITS[request.split]),
             "give the folder to be used itself",
@@ -128,7 +128,7 @@ def _load_classes(folder: Path, folders: list[str], request: DataRequest) -> Ima
         labels += [indices[name]] * len(below)
     if not files:
         raise InputError(
-            f"the folder {printable(str(folder))}",
+            f"the folder {folder}",
             "without an image",
             "must hold images in its class folders",
             "images end in " + ", ".join(SUFFIXES),
@@ -173,7 +173,7 @@ def _load_listed(folder: Path, request: DataRequest) -> ImageFolder:
 
 def _read_rows(path: Path) -> list[tuple[int, str, str]]:
     """Return the line number, file and label of each row."""
-    name = printable(str(path))
+    name = str(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, skipinitialspace=True, strict=True)
@@ -182,7 +182,7 @@ def _read_rows(path: Path) -> list[tuple[int, str, str]]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(
             name,
-            f"not readable ({printable(str(error))})",
+            f"not readable ({error})",
             "must be a text of lines file,label in UTF-8",
             "save it as CSV",
         ) from None
@@ -233,7 +233,7 @@ def _image_folder(
     rule: str,
     class_names: tuple[str, ...] | None,
 ) -> ImageFolder:
-    check_labels(labels, request.num_classes, lambda index: printable(str(folder / files[index])))
+    check_labels(labels, request.num_classes, lambda index: str(folder / files[index]))
     official = all(_IMAGENET_FILE.fullmatch(file.rpartition("/")[2]) for file in files)
     fits = request.num_classes in (None, IMAGENET_COUNT) and max(labels) < IMAGENET_COUNT
     own = rule.endswith((BY_FOLDER_ORDER, BY_WORD_ORDER))
@@ -270,7 +270,7 @@ def _list(folder: Path) -> tuple[list[str], list[str]]:
                     images.append(entry.name)
     except OSError as error:
         raise InputError(
-            f"the folder {printable(str(folder))}",
+            f"the folder {folder}",
             f"not readable ({error.strerror})",
             "must be readable",
             "check permissions",
@@ -285,7 +285,7 @@ def _images_below(
     real = folder.resolve()
     if real in parents:
         raise InputError(
-            f"the folder {printable(str(folder))}",
+            f"the folder {folder}",
             "a link to a folder above it",
             "must not lead in a circle",
             "remove the link",
@@ -301,7 +301,7 @@ def load_image(path: Path, preparation: Preparation) -> Pixels:
 
     Guarantee: a file that is cut off before its end raises; nothing is filled in for the rest.
     """
-    name = f"the image {printable(str(path))}"
+    name = f"the image {path}"
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         raise InputError(
             "PIL.ImageFile.LOAD_TRUNCATED_IMAGES",
@@ -368,4 +368,4 @@ def _reason(error: Exception) -> str:
         case UnidentifiedImageError():
             return "of no known format (" + ", ".join(_FORMATS) + ")"
         case _:
-            return f"damaged ({printable(str(error)) or type(error).__name__})"
+            return f"damaged ({str(error) or type(error).__name__})"

@@ -11,7 +11,7 @@ from typing import Final, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from deformrs.checks import check_integer, check_seed, is_real
+from deformrs.checks import check_choice, check_integer, check_seed, is_real
 from deformrs.config import Config, ConfigValue
 from deformrs.data.preparation import Pixels, Preparation
 from deformrs.errors import InputError
@@ -74,8 +74,7 @@ class DataRequest:
     num_classes: int | None
 
     def __post_init__(self) -> None:
-        if self.split not in get_args(StoredSplit):
-            raise InputError("split", repr(self.split), "must be 'train' or 'test'", "choose one")
+        check_choice("split", self.split, get_args(StoredSplit))
         if self.num_classes is not None:
             check_integer("the number of classes", self.num_classes, least=1)
         elif self.class_names is not None:
@@ -231,12 +230,3 @@ class HeldOut:
             "must be share, seed and sha256 as deformrs wrote them",
             "restore its config.json",
         )
-
-
-def printable(text: str) -> str:
-    r"""Escape line breaks and control characters, as file names may hold them.
-
-    >>> printable("a\nb.png")
-    'a\\nb.png'
-    """
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

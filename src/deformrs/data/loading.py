@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from deformrs.data import cifar10, mnist
 from deformrs.data.arrays import ArraySet, array_set, load_npz
-from deformrs.data.digits import read_digits
 from deformrs.data.download import DownloadProgress, default_root
 from deformrs.data.folders import LABELS, SUFFIXES, load_folder
 from deformrs.data.image_set import HELD_OUT, DataRequest, HeldOut, ImageSet, Split, StoredSplit
@@ -76,14 +75,14 @@ def load_data(
     stored: StoredSplit = "train" if split == "held-out" else split
     request = DataRequest(source, preparation or Preparation(), stored, class_names, num_classes)
     if source.partition(":")[0] in ("digits", *PUBLISHED):
-        images: ImageSet = _load_published(request, root or default_root(), report)
+        images: ImageSet = _load_published(request, root, report)
     else:
         images = _load_files(request)
     return images if held_out is None else held_out.of(images)
 
 
 def _load_published(
-    request: DataRequest, root: Path, progress: DownloadProgress | None
+    request: DataRequest, root: Path | None, progress: DownloadProgress | None
 ) -> ArraySet:
     name, colon, given = request.source.partition(":")
     if colon and (name == "digits" or not given):
@@ -95,13 +94,12 @@ def _load_published(
         )
     split = request.split
     if name == "digits":
-        return array_set(request, name, split, *read_digits(split), mnist.CLASS_NAMES)
+        return array_set(request, name, split, *mnist.read_digits(split), mnist.CLASS_NAMES)
     published = PUBLISHED[name]
-    folder = _path(given) if colon else root / name
+    folder = _path(given) if colon else (root or default_root()) / name
     if not colon:
         published.fetch(folder, split, progress)
-    images, labels = published.read(folder, split)
-    return array_set(request, name, split, images, labels, published.class_names)
+    return array_set(request, name, split, *published.read(folder, split), published.class_names)
 
 
 def _load_files(request: DataRequest) -> ImageSet:

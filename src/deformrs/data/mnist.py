@@ -1,15 +1,26 @@
-"""MNIST from its four published files, compressed or not. Y. LeCun, C. Cortes, C. J. C. Burges."""
+"""MNIST (Y. LeCun, C. Cortes, C. J. C. Burges), and the part of it that comes with the package.
+
+MNIST is read from its four published files, compressed or not. The packaged digits, 4,000 to train
+on and 1,000 to test, are described in README.md in this folder.
+"""
 
 from __future__ import annotations
 
 import gzip
+from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
+from deformrs.checks import check_choice
 from deformrs.data.download import DownloadProgress, fetch, find_published, read_published
 from deformrs.data.image_set import StoredSplit
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 CLASS_NAMES = tuple("0123456789")
@@ -30,14 +41,19 @@ MD5 = {
 }
 
 _PLACES = ("", "MNIST/raw", "raw")  # the last two are torchvision's
-_SIDE, _IMAGES_HEADER, _LABELS_HEADER = 28, 16, 8
+_IMAGES_HEADER, _LABELS_HEADER = 16, 8
+
+SIDE, COLUMNS = 28, 100
+TRAIN, TEST = 4000, 1000
+IMAGE = files("deformrs.data") / "digits.png"
+LABELS = files("deformrs.data") / "digits_labels.txt"
 
 
 def read_mnist(folder: Path, split: StoredSplit) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return images [n, 1, 28, 28] as bytes, and labels [n]."""
     images, labels = (_read(folder, name) for name in FILES[split])
     return (
-        np.frombuffer(images, np.uint8)[_IMAGES_HEADER:].reshape(-1, 1, _SIDE, _SIDE),
+        np.frombuffer(images, np.uint8)[_IMAGES_HEADER:].reshape(-1, 1, SIDE, SIDE),
         np.frombuffer(labels, np.uint8)[_LABELS_HEADER:].astype(np.int64),
     )
 
@@ -57,3 +73,27 @@ def _read(folder: Path, name: str) -> bytes:
     forms = {form: MD5[form] for form in (name + ".gz", name)}
     form, data = read_published("MNIST", folder, _PLACES, forms)
     return gzip.decompress(data) if form.endswith(".gz") else data
+
+
+def load_digits(split: StoredSplit) -> tuple[Tensor, Tensor]:
+    """Return the packaged digits as tensors: images [n, 1, 28, 28] in [0, 1] and labels [n].
+
+    >>> images, labels = load_digits("test")
+    >>> images.shape, int(labels[0])
+    (torch.Size([1000, 1, 28, 28]), 7)
+    """
+    import torch  # only here: the rest of deformrs.data does without
+
+    check_choice("split", split, get_args(StoredSplit))
+    images, labels = read_digits(split)
+    return torch.from_numpy(images.astype(np.float32) / 255), torch.from_numpy(labels)
+
+
+def read_digits(split: StoredSplit) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return images [n, 1, 28, 28] as bytes, and labels [n]."""
+    with IMAGE.open("rb") as file, Image.open(file) as image:
+        tiles = np.asarray(image)
+    images = tiles.reshape(-1, SIDE, COLUMNS, SIDE).swapaxes(1, 2).reshape(-1, 1, SIDE, SIDE)
+    labels = np.array([int(digit) for digit in LABELS.read_text().strip()], np.int64)
+    rows = slice(0, TRAIN) if split == "train" else slice(TRAIN, TRAIN + TEST)
+    return images[rows], labels[rows]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
-from deformrs.checks import check_integer, check_size
+from deformrs.checks import check_choice, check_integer, check_size
 from deformrs.config import Config, Configurable
 from deformrs.errors import InputError
 from deformrs.runs.records import image_digest
@@ -62,13 +62,7 @@ class Preparation(Configurable):
             check_integer("resize", self.resize, least=1)
         if self.crop is not None:
             check_size(self.crop)
-        if self.interpolation not in get_args(Interpolation):
-            raise InputError(
-                "interpolation",
-                repr(self.interpolation),
-                "must be one of " + ", ".join(get_args(Interpolation)),
-                "choose one",
-            )
+        check_choice("interpolation", self.interpolation, get_args(Interpolation))
         if isinstance(self.channels, bool) or self.channels not in (None, 1, 3):
             raise InputError("channels", self.channels, "must be 1 or 3", "1 is grey, 3 is colour")
 

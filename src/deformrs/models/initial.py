@@ -14,10 +14,9 @@ from torch.nn.parameter import is_lazy
 from deformrs.checks import check_integer, check_seed
 from deformrs.config import Config
 from deformrs.data.preparation import Preparation
-from deformrs.errors import InputError, nearest
+from deformrs.errors import InputError
 from deformrs.models.determinism import check_num_classes
-from deformrs.models.optional_dependencies import import_extra, no_weights, seeded
-from deformrs.models.registry import (
+from deformrs.models.networks import (
     LIBRARIES,
     OWN_NAMES,
     build_network,
@@ -26,12 +25,14 @@ from deformrs.models.registry import (
     of_library,
     parse_own,
 )
+from deformrs.models.optional_dependencies import import_extra, no_weights, seeded
 from deformrs.models.saved import (
     load_factory,
     load_saved,
     of_file,
     read_description,
 )
+from deformrs.models.sources import unknown_source
 from deformrs.models.types import NetworkSpec
 from deformrs.models.weights import State, fit_resized, read_state, require_file, state_digest
 from deformrs.runs.files import file_digest
@@ -128,7 +129,14 @@ def initial_network(
         return _factory_network(request)
     if source and Path(source).is_dir():
         return _saved_network(request)
-    raise _unknown(source)
+    library, close = source.partition(":")[0], nearest_own(source)
+    if library == "hf" or source.endswith((".onnx", ".pt2")):
+        remedy = "its computation cannot be trained here: build the network in a Python file"
+    elif close is not None:
+        remedy = f"did you mean {close}? A network of timm would be timm:{library}"
+    else:
+        remedy = "there is no such folder; a network of timm is e.g. timm:resnet34"
+    raise unknown_source(source, FORMS, LIBRARIES, remedy)
 
 
 def _own_network(request: _Request, name: str, width: Config) -> InitialNetwork:
@@ -298,23 +306,3 @@ def _has_weights(name: str, source: str, remedy: str) -> InputError:
 
 def _files(weights: Path) -> Config:
     return {"files": {weights.name: file_digest(weights)}}
-
-
-def _unknown(source: str) -> InputError:
-    library, colon, name = source.partition(":")
-    library_meant = nearest(library.lower(), LIBRARIES)
-    own = nearest_own(source)
-    path = Path(source)
-    if path.suffix == ".py":
-        remedy = f"name the function that builds it, e.g. {source}:build"
-    elif path.suffix in (".onnx", ".pt2") or library == "hf":
-        remedy = "its computation cannot be trained here: build the network in a Python file"
-    elif path.is_file():
-        remedy = "weights need a network: pass that as the model, and this file as --weights"
-    elif colon and library_meant:
-        remedy = f"did you mean {library_meant}:{name}?"
-    elif own is not None:
-        remedy = f"did you mean {own}? A network of timm would be timm:{library}"
-    else:
-        remedy = "there is no such folder; a network of timm is e.g. timm:resnet34"
-    return InputError("the model", repr(source), f"must be one of {FORMS}", remedy)

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from deformrs.config import Config
 from deformrs.data.preparation import Preparation
-from deformrs.errors import InputError
-from deformrs.models.registry import (
+from deformrs.errors import InputError, damaged
+from deformrs.models.networks import (
     build_network,
     check_name,
     library_of,
@@ -38,6 +38,7 @@ from deformrs.specs import load_object, users_code
 MODEL, WEIGHTS = "model.json", "model.safetensors"
 TRAINING, BEST = "training.json", "best"
 """The settings of a training, and the folder of its best epoch."""
+_SAVE_AGAIN = "save the model again"
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,9 @@ class Description:
     def check_weights(self) -> None:
         """Raise unless the weights in the folder are those that are described."""
         if file_digest(self.folder / WEIGHTS) != self.sha256:
-            raise _damaged(self.folder / WEIGHTS, f"not the weights that {MODEL} describes")
+            raise damaged(
+                self.folder / WEIGHTS, f"not the weights that {MODEL} describes", _SAVE_AGAIN
+            )
 
     @property
     def uses_code(self) -> bool:
@@ -130,7 +133,7 @@ def load_saved(folder: Path, trust_code: bool = False) -> ResolvedSource:
     try:
         module = build_network(network, description.arguments)
     except InputError as error:
-        raise _damaged(folder / MODEL, error) from None
+        raise damaged(folder / MODEL, error, _SAVE_AGAIN) from None
     state = read_state(folder / WEIGHTS)
     description.check_weights()
     fit_state(module, state, str(folder / WEIGHTS))
@@ -192,7 +195,7 @@ def read_description(folder: Path) -> Description:
         preparation = Preparation.from_config(about["preparation"])
         network, arguments, digest = about["network"], about["arguments"], about["sha256"]
     except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, error) from None
+        raise damaged(path, error, _SAVE_AGAIN) from None
     return Description(folder, network, arguments, preparation, mean, std, names, digest)
 
 
@@ -209,12 +212,7 @@ def folder_of_weights(source: str, weights: Path | None) -> Path | None:
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(
-            str(path),
-            f"damaged ({error})",
-            f"must describe the weights next to it, {WEIGHTS}",
-            "save the model again, or move the weights elsewhere",
-        ) from None
+        raise damaged(path, error, "save the model again, or move the weights elsewhere") from None
     network = about.get("network") if isinstance(about, dict) else None
     return weights.parent if isinstance(network, str) and of_file(network) else None
 
@@ -252,7 +250,7 @@ def _unshared(key: str, value: object) -> Tensor:
 
 
 def _without_model(folder: Path) -> InputError:
-    if (folder / "training.json").is_file():
+    if (folder / TRAINING).is_file():
         return InputError(
             f"the folder {folder}",
             "of a training that is not finished",
@@ -264,14 +262,4 @@ def _without_model(folder: Path) -> InputError:
         f"without a {MODEL}",
         "must be one that training wrote",
         f"for a Hugging Face model write hf:{folder}",
-    )
-
-
-def _damaged(path: Path, reason: Exception | str) -> InputError:
-    known = isinstance(reason, InputError | str)
-    return InputError(
-        str(path),
-        f"damaged ({reason if known else repr(reason)})",
-        "must be as deformrs wrote it",
-        "save the model again",
     )

@@ -6,25 +6,27 @@ import copy
 import dataclasses
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import get_args
 
 import torch
 
+from deformrs.checks import check_choice
 from deformrs.config import Config
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, nearest
 from deformrs.execution import usable_device
 from deformrs.models.exported import load_exported
-from deformrs.models.folding import fold_known
 from deformrs.models.hugging_face import load_hugging_face
-from deformrs.models.onnx import load_onnx
-from deformrs.models.precision import (
+from deformrs.models.inference import (
     Precision,
     PrecisionChoice,
     automatic_precision,
-    check_precision,
+    fold_batch_norm,
 )
-from deformrs.models.registry import load_library_network, of_library
+from deformrs.models.networks import load_library_network, of_library
+from deformrs.models.onnx import load_onnx
 from deformrs.models.saved import load_factory, load_saved, of_file
 from deformrs.models.types import (
     Classifier,
@@ -75,8 +77,8 @@ def load_model(
 
     `precision` "auto" is bfloat16 if the device computes in it and the network's logits hardly
     change in it, else float32. Batch norms are folded into the layers before them where that
-    leaves the function unchanged, see `fold_known`. `about` records both, because the certificate
-    is for the module that is executed.
+    leaves the function unchanged, see `fold_batch_norm`. `about` records both, because the
+    certificate is for the module that is executed.
 
     >>> import tempfile
     >>> from deformrs.models import SmallCNN, save_model
@@ -85,7 +87,7 @@ def load_model(
     >>> load_model(str(folder)).preparation.words
     'grey'
     """
-    check_precision(precision)
+    check_choice("precision", precision, get_args(PrecisionChoice))
     check_normalisation(mean, std)
     place = usable_device(device)
     if weights is not None:
@@ -116,7 +118,7 @@ def load_model(
     chosen: Precision = "float32"
     if not resolved.frozen_graph:
         about["state_sha256"] = state_digest(spec.module.state_dict())
-        spec, batch_norms = fold_known(spec)
+        spec, batch_norms = fold_batch_norm(spec)
         about |= {} if batch_norms is None else {"batch_norm": batch_norms}
         chosen = automatic_precision(spec, place) if precision == "auto" else precision
     about |= {
@@ -142,7 +144,12 @@ def check_source(source: str) -> None:
     path = Path(source)
     known = (bool(colon) and library in _LIBRARIES) or of_file(source)
     if not known and path.suffix not in _FILES and not (source and path.is_dir()):
-        raise _unknown(source)
+        remedy = "there is no such file or folder; for "
+        if "/" in source:
+            remedy += f"Hugging Face write hf:{source}"
+        else:
+            remedy += f"a pretrained network write e.g. timm:{source or 'resnet18'}"
+        raise unknown_source(source, FORMS, _LIBRARIES, remedy)
 
 
 def _resolve(
@@ -171,22 +178,20 @@ def _check_no_weights(source: str, weights: Path | None) -> None:
         )
 
 
-def _unknown(source: str) -> InputError:
+def unknown_source(source: str, forms: str, libraries: Iterable[str], fallback: str) -> InputError:
+    """Return the error for a source of none of these forms; `fallback` is the last remedy."""
     library, colon, name = source.partition(":")
     path = Path(source)
-    close = nearest(library.lower(), _LIBRARIES)
+    close = nearest(library.lower(), libraries)
     if path.suffix == ".py":
         remedy = f"name the function that builds it, e.g. {source}:build"
-    elif path.suffix in _WEIGHTS:
-        remedy = "weights need a network: pass that as the model, and this file as the weights"
     elif colon and close:
         remedy = f"did you mean {close}:{name}?"
-    elif "/" in source:
-        remedy = f"there is no such file or folder; for Hugging Face write hf:{source}"
+    elif path.suffix not in _FILES and (path.suffix in _WEIGHTS or path.is_file()):
+        remedy = "weights need a network: pass that as the model, and this file as --weights"
     else:
-        example = f"timm:{source or 'resnet18'}"
-        remedy = f"there is no such file or folder; for a pretrained network write e.g. {example}"
-    return InputError("the model", repr(source), f"must be one of {FORMS}", remedy)
+        remedy = fallback
+    return InputError("the model", repr(source), f"must be one of {forms}", remedy)
 
 
 def _override(source: Preparation, given: Preparation) -> Preparation:

@@ -49,10 +49,10 @@ class Augmentation:
             )
 
     @property
-    def words(self) -> str:
+    def spec(self) -> str:
         """The text that `parse_augmentation` reads.
 
-        >>> Augmentation(flip=True, size=(224, 224)).words
+        >>> Augmentation(flip=True, size=(224, 224)).spec
         'flip'
         """
         parts = [] if self.crop is None else [f"crop:{self.crop}"]

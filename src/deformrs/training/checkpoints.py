@@ -18,7 +18,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from deformrs.config import Config
-from deformrs.errors import InputError
+from deformrs.errors import InputError, damaged
 from deformrs.models.weights import fit_state
 from deformrs.runs.files import write_atomically
 
@@ -118,12 +118,8 @@ class Checkpoints:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _damaged(self, error: Exception) -> InputError:
-        return InputError(
-            f"the checkpoint in {self.folder}",
-            f"damaged ({error!r})",
-            "must be as deformrs wrote it",
-            "restore it, or remove that folder to begin again",
-        )
+        remedy = "restore it, or remove that folder to begin again"
+        return damaged(f"the checkpoint in {self.folder}", error, remedy)
 
     def _store(self, name: str, tensors: Tensors) -> Config:
         path = self.folder / name

@@ -61,13 +61,12 @@ def source_for(
     indices: Indices | Sequence[int],
     device: torch.device,
     *,
-    hold: bool | None = None,
     workers: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Source:
     """Return the chosen images, held or streamed; the pixels are the same bit for bit.
 
-    By default they are held if they take at most a quarter of the free memory of the device.
+    They are held if they take at most a quarter of the free memory of the device.
     Holding reads each file once, streaming once an epoch. `workers` processes read; None takes
     one for each processor, at most 32, if the images are in files, else none. `progress` is
     called with the number of images read so far while they are gathered.
@@ -79,9 +78,7 @@ def source_for(
         raise InputError("the data", "without images", "must have at least one", "add some")
     check_classes(images.labels)
     reader = Reader(images, indices)
-    if hold is None:
-        hold = reader.image(0).nbytes * len(reader) <= free_bytes(device) // FREE_SHARE
-    if hold:
+    if reader.image(0).nbytes * len(reader) <= free_bytes(device) // FREE_SHARE:
         return Held(gather(reader, device, workers, progress), reader.labels, device)
     return Streamed(reader, device, workers)
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from deformrs.config import Config
-from deformrs.errors import InputError
+from deformrs.errors import InputError, damaged
 from deformrs.models.saved import MODEL, TRAINING
 from deformrs.runs import CONFIG, write_atomically
 from deformrs.runs.files import lock
@@ -83,9 +83,7 @@ def check_same(path: Path, config: Config) -> None:
     try:
         stored = json.loads(place.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(
-            str(place), f"damaged ({error})", "must be as deformrs wrote it", "restore it"
-        ) from None
+        raise damaged(place, error) from None
     there, here = _binding(stored), _binding(json.loads(json.dumps(config)))
     if there != here:
         raise InputError(

@@ -7,7 +7,6 @@ by its path.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import tomllib
 from dataclasses import dataclass, field
@@ -18,10 +17,10 @@ from typing import Literal, get_args
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
-from deformrs.checks import check_integer, check_seed, is_real
+from deformrs.checks import check_choice, check_integer, check_seed, is_real
 from deformrs.config import Config
 from deformrs.deformations import Deformation
-from deformrs.errors import InputError
+from deformrs.errors import InputError, did_you_mean
 from deformrs.geometry import Padding, check_padding
 from deformrs.noise import NoiseLaw
 from deformrs.training.augmentation import Augmentation
@@ -137,8 +136,8 @@ class Recipe:
         _check_number("weight_decay", self.weight_decay, least=0.0)
         _check_number("warmup", self.warmup, least=0.0, below=1.0)
         _check_number("decay", self.decay, above=0.0)
-        _check_word("schedule", self.schedule, get_args(Schedule))
-        _check_word("precision", self.precision, get_args(TrainingPrecision))
+        check_choice("schedule", self.schedule, get_args(Schedule))
+        check_choice("precision", self.precision, get_args(TrainingPrecision))
         for name in ("nesterov", "compile"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(name, getattr(self, name), "must be true or false", "choose one")
@@ -228,12 +227,11 @@ def read_recipe(name: str, *, pretrained: bool = False) -> Recipe:
         return _parsed(name, text, pretrained)
     path = Path(name)
     if path.suffix != ".toml" or not path.is_file():
-        near = difflib.get_close_matches(name, RECIPES, n=1)
         raise InputError(
             "the recipe",
             repr(name),
             "must be one of " + ", ".join(RECIPES) + ", or a .toml file of your own",
-            f"did you mean {near[0]!r}?" if near else "check the path",
+            did_you_mean(name, RECIPES, "check the path"),
         )
     try:
         return _parsed(name, path.read_text(encoding="utf-8"), pretrained)
@@ -252,12 +250,11 @@ def _parsed(name: str, text: str, pretrained: bool) -> Recipe:
     known = [field.name for field in dataclasses.fields(Recipe)]
     for key in [*values, *(other if isinstance(other, dict) else [PRETRAINED])]:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
             raise InputError(
                 f"the key {key!r} of the recipe {name}",
                 "unknown",
                 "must be one of " + ", ".join(known),
-                f"did you mean {near[0]!r}?" if near else f"or the table [{PRETRAINED}]",
+                did_you_mean(key, known, f"or the table [{PRETRAINED}]"),
             )
     chosen = values | other if pretrained else values
     for key in ("epochs", "batch_size", "learning_rate"):
@@ -290,17 +287,6 @@ def _check_number(
     rules = (("above", above), ("at least", least), ("below", below))
     rule = " and ".join(f"{word} {bound:g}" for word, bound in rules if bound is not None)
     raise InputError(name, repr(value), f"must be a number {rule}", "e.g. 0.1")
-
-
-def _check_word(name: str, value: object, words: tuple[str, ...]) -> None:
-    if value not in words:
-        near = difflib.get_close_matches(str(value), words, n=1)
-        raise InputError(
-            name,
-            repr(value),
-            "must be one of " + ", ".join(words),
-            f"did you mean {near[0]!r}?" if near else "choose one",
-        )
 
 
 @dataclass(frozen=True)

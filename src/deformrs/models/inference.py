@@ -1,7 +1,11 @@
-"""Folding of batch norms into the weights of the layers before them, which saves time."""
+"""Faster execution of a network: lower precision, and batch norms folded into other layers.
+
+Networks are tried with random images to see that their logits stay the same.
+"""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import warnings
 from collections import Counter
@@ -13,8 +17,135 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
-from deformrs.models.precision import logits_or_none, probe, trial_copy
-from deformrs.models.types import NetworkSpec
+from deformrs.models.types import Classifier, NetworkSpec
+
+Precision = Literal["float32", "bfloat16", "float16"]
+PrecisionChoice = Literal["auto", "float32", "bfloat16", "float16"]
+
+_SIDES = (32, 28, 64, 96, 224, 16, 8)
+"""Sizes of images to try, if the network does not state one: those of common datasets."""
+
+_BATCH_TOLERANCE, _PRECISION_TOLERANCE = 1e-4, 0.1
+"""Largest change of a logit with the batch, and with the precision, as fractions of the range of
+all logits."""
+
+
+def automatic_precision(spec: NetworkSpec, device: torch.device) -> Precision:
+    """Return the device's own precision if the network's logits hardly change in it, else float32.
+
+    Some networks fail in it, as they create float32 tensors, and some have logits that lie too
+    close together for its rounding.
+    """
+    natural = natural_precision(device)
+    if natural == "float32":
+        return natural
+    trial = trial_copy(spec)
+    probed = None if trial is None else probe(trial)
+    if trial is None or probed is None:
+        return "float32"
+    images, logits = probed
+    spread = float(logits.max() - logits.min())
+    single = [logits_or_none(trial, image[None]) for image in images]
+    # bfloat16 is too coarse to tell whether the logits depend on the batch: float32 shows it.
+    for alone, together in zip(single, logits, strict=True):
+        if alone is None or not _close(alone[0], together, _BATCH_TOLERANCE * spread):
+            return "float32"
+    dtype: torch.dtype = getattr(torch, natural)
+    trial.module.to(dtype)
+    rounded = logits_or_none(trial, images.to(device), dtype)
+    if rounded is None or not _close(rounded.cpu(), logits, _PRECISION_TOLERANCE * spread):
+        return "float32"
+    return natural
+
+
+def natural_precision(device: torch.device) -> Precision:
+    """Return bfloat16 if the device computes in it natively, else float32."""
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            native = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        native = device.type == "cpu" and _cpu_has_bfloat16()
+    return "bfloat16" if native else "float32"
+
+
+def trial_copy(spec: NetworkSpec) -> NetworkSpec | None:
+    """Return a copy of the network on the CPU, in float32 and in evaluation mode.
+
+    None if it cannot be copied.
+    """
+    try:
+        with torch.no_grad():  # else the copy of a scripted network would have a history
+            network = copy.deepcopy(spec.module)
+    except Exception:  # a network may hold anything
+        return None
+    network = network.cpu().float().eval()
+    for value in network.parameters():
+        value.requires_grad_(False)
+    return dataclasses.replace(spec, module=network)
+
+
+def probe(spec: NetworkSpec) -> tuple[Tensor, Tensor] | None:
+    """Return the first random images that a float32 network accepts, with its logits for them."""
+    for images in probe_images(spec):
+        logits = logits_or_none(spec, images)
+        if logits is not None:
+            return images, logits
+    return None
+
+
+def probe_images(spec: NetworkSpec) -> list[Tensor]:
+    """Return random images of several sizes, [2, c, h, w] in [0, 1] each, to try a network with.
+
+    >>> from deformrs.data.preparation import Preparation
+    >>> spec = NetworkSpec(nn.Flatten(), Preparation(crop=(8, 9), channels=1))
+    >>> [images.shape for images in probe_images(spec)]
+    [torch.Size([2, 1, 8, 9])]
+    """
+    size = spec.preparation.crop or spec.preparation.resize
+    if isinstance(size, int):  # of the shorter side
+        size = (size, size)
+    sizes = [(side, side) for side in _SIDES] if size is None else [size]
+    generator = torch.Generator().manual_seed(0)
+    channels = _channels(spec)
+    return [torch.rand(2, channels, *size, generator=generator) for size in sizes]
+
+
+def logits_or_none(
+    spec: NetworkSpec, images: Tensor, dtype: torch.dtype = torch.float32
+) -> Tensor | None:
+    """Return the logits of a network with weights of that type; None if it fails or some are NaN.
+
+    Moves the network to the device of the images.
+    """
+    try:
+        with torch.inference_mode():
+            logits: Tensor = Classifier(spec, dtype).eval().to(images.device)(images)
+    except Exception:  # a network may raise anything on images it is not for
+        return None
+    return logits if bool(logits.isfinite().all()) else None
+
+
+def _close(logits: Tensor, reference: Tensor, tolerance: float) -> bool:
+    return torch.allclose(logits.float(), reference, rtol=0, atol=tolerance)
+
+
+def _channels(spec: NetworkSpec) -> int:
+    if spec.preparation.channels is not None:
+        return spec.preparation.channels
+    if spec.mean is not None and len(spec.mean) > 1:
+        return len(spec.mean)
+    convolutions = (part for part in spec.module.modules() if isinstance(part, nn.Conv2d))
+    first = next(convolutions, None)
+    return 3 if first is None else first.in_channels
+
+
+def _cpu_has_bfloat16() -> bool:
+    # oneDNN alone also accepts AVX-512 without these instructions, and is slow then.
+    instructions = (torch.cpu._is_avx512_bf16_supported, torch.cpu._is_amx_tile_supported)
+    available = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled  # type: ignore[no-untyped-call]
+    used = bool(available) and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return used and any(supported() for supported in instructions)
+
 
 BatchNorms = Literal["folded", "partly folded", "kept"]
 Layer = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Linear
@@ -27,7 +158,7 @@ _NORM_AFTER: dict[type[nn.Module], type[_BatchNorm]] = {
     nn.Linear: nn.BatchNorm1d,
 }
 
-_TOLERANCE = 1e-4
+_FOLDING_TOLERANCE = 1e-4
 """Largest change of a logit by rounding in float32, as a fraction of the range of all logits."""
 
 _TRUSTED_PACKAGES = ("deformrs", "timm", "torch", "torchvision")
@@ -35,24 +166,13 @@ _TRUSTED_PACKAGES = ("deformrs", "timm", "torch", "torchvision")
 miss a branch that depends on the image."""
 
 
-def fold_known(spec: NetworkSpec) -> tuple[NetworkSpec, BatchNorms | None]:
-    """Fold the batch norms of a network whose layers all come from known libraries.
-
-    See `fold_batch_norm`. A network with layers of the user's own is returned as it is.
-    """
-    parts = spec.module.modules()
-    if all(type(part).__module__.partition(".")[0] in _TRUSTED_PACKAGES for part in parts):
-        return fold_batch_norm(spec)
-    return spec, "kept" if _has_norms(spec.module) else None
-
-
 def fold_batch_norm(spec: NetworkSpec) -> tuple[NetworkSpec, BatchNorms | None]:
     """Return the same function in evaluation mode with fewer layers, and the outcome.
 
     A batch norm that alone reads the output of a convolution or a linear layer is folded into that
-    layer's weights, computed in float64. A network that torch.fx cannot trace, or whose logits for
-    random images change by more than float32 rounds, is returned as it is: "kept". The outcome is
-    None for a network without batch norms.
+    layer's weights, computed in float64. A network with layers of the user's own, or that torch.fx
+    cannot trace, or whose logits for random images change by more than float32 rounds, is returned
+    as it is: "kept". The outcome is None for a network without batch norms.
 
     Guarantee: the given network is not modified.
 
@@ -63,7 +183,9 @@ def fold_batch_norm(spec: NetworkSpec) -> tuple[NetworkSpec, BatchNorms | None]:
     """
     if not _has_norms(spec.module):
         return spec, None
-    network = _folded(spec)
+    parts = spec.module.modules()
+    trusted = all(type(part).__module__.partition(".")[0] in _TRUSTED_PACKAGES for part in parts)
+    network = _folded(spec) if trusted else None
     if network is None:
         return spec, "kept"
     outcome: BatchNorms = "partly folded" if _has_norms(network) else "folded"
@@ -176,5 +298,5 @@ def _agree(before: Tensor, after: Tensor) -> bool:
     if before.shape != after.shape:
         return False
     spread, largest = float(before.max() - before.min()), float(before.abs().max())
-    allowed = _TOLERANCE * spread + 4 * torch.finfo(torch.float32).eps * largest
+    allowed = _FOLDING_TOLERANCE * spread + 4 * torch.finfo(torch.float32).eps * largest
     return float((after - before).abs().max()) <= allowed
