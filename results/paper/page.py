@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from deformrs.report.curves import COLOURS, add_steps, dress, envelope, save_figure
-from deformrs.report.formats import Table, escape_markdown, to_csv, to_markdown
+from deformrs.report.formats import escape_markdown, titled_markdown, to_csv, to_markdown
 from deformrs.report.groups import TITLES
 from deformrs.rounding import format_down
 from deformrs.runs import StoredRun, write_atomically
@@ -93,13 +93,13 @@ def to_page(board: Board, note: str = "") -> str:
         lines += ["", f"## {TITLES[dataset]}", "", f"The paper certified {SETTINGS[dataset]}."]
         for chapter in board.chapters:
             if chapter.dataset == dataset:
-                lines += _titled(chapter_table(chapter))
+                lines += titled_markdown(chapter_table(chapter))
                 lines += ["", f"![{chapter.heading}: ours over the paper's]({chapter.figure})"]
         for table in (headline_table(board, dataset), compositions_table(board, dataset)):
-            lines += _titled(table) if table is not None else []
+            lines += titled_markdown(table) if table is not None else []
     lines += ["", "## The runs", "", to_markdown(runs_table(board)).rstrip()]
     twins = twins_table(board)
-    lines += _titled(twins) if twins is not None else []
+    lines += titled_markdown(twins) if twins is not None else []
     lines += ["", "## Tables without a run", "", _missing(board)]
     return "\n".join(lines) + "\n"
 
@@ -151,10 +151,6 @@ def _summary_row(cell: Cell) -> list[str | int]:
         cell.run.total,
         repr(cell.run.alpha),
     ]
-
-
-def _titled(table: Table) -> list[str]:
-    return ["", f"### {escape_markdown(table.title)}", "", to_markdown(table).rstrip()]
 
 
 def _verdict(board: Board) -> list[str]:

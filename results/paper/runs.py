@@ -66,7 +66,7 @@ class Composition:
     def decided_by(self, member: Member) -> bool:
         """Return whether each image had its samples for the composition."""
         stop = member.early_stop
-        if stop is None or not stop.only_decided:
+        if stop is None or not member.only_decided:
             return True
         texts = {"".join(text.split()) for text in stop.regions}
         return any("".join(order.split()) in texts for order in self.orders)
@@ -180,7 +180,7 @@ def count_run(run: StoredRun) -> RunCounts:
     route: Route | None = {"affine": "affine", "compose": "composed"}.get(name)  # type: ignore[assignment]
     answers = [] if route is None else [(c.name, c.count(run.results)) for c in COMPOSITIONS]
     scale, scale_label = _scale(member, block)
-    summary, stop = summarise(run.results), member.early_stop
+    summary = summarise(run.results)
     return RunCounts(
         folder=run.folder,
         dataset=dataset,
@@ -201,7 +201,7 @@ def count_run(run: StoredRun) -> RunCounts:
             number for number, radius in zip(numbers, radii, strict=False) if member.decides(radius)
         ),
         average=summary.averages[0],
-        average_is_bound=stop is not None and stop.only_decided,
+        average_is_bound=member.only_decided,
         curve=None
         if block is None
         else curve_of(run.results, block).thinned(numbers, most=_CURVE_STEPS),

@@ -154,8 +154,7 @@ def limits(groups: Sequence[Group]) -> list[str]:
 
 def average_words(member: Member) -> str:
     """Return the caveat of a run's average radius, empty if there is none."""
-    stop = member.early_stop
-    if stop is None or not stop.only_decided:
+    if not member.only_decided:
         return ""
     return "only the requested queries were decided: more samples would give more"
 
@@ -168,7 +167,7 @@ def stopping_words(member: Member) -> str:
     radii = sorted(map(str, stop.radii), key=_leading_number)
     queries = [*radii, *(f"the region ({region})" for region in stop.regions)]
     words = [f"until decided: {', '.join(queries)}"] if queries else []
-    if not stop.only_decided:
+    if stop.tolerance is not None:
         words.append(f"until less than {stop.tolerance} is to gain")
     return " and ".join(words)
 
@@ -198,7 +197,6 @@ def time_words(member: Member) -> tuple[str, str] | None:
 
 
 def _within(radius: Radius, member: Member) -> str:
-    """Every deformation up to a radius."""
     block, size = radius.block, member.first.space.size
     if is_full_turn(block, radius.value(size)):
         return f"every {family_noun(block.family)}"

@@ -8,9 +8,9 @@ from pathlib import Path
 from deformrs.regions import Region
 from deformrs.report.captions import READING, axis_words, headline, legend_label, limits
 from deformrs.report.curves import draw_curves
-from deformrs.report.formats import Cell, Table, escape_markdown, to_latex, to_markdown
+from deformrs.report.formats import Cell, Table, escape_markdown, titled_markdown, to_latex
 from deformrs.report.groups import Group, Section, make_groups, make_sections
-from deformrs.report.page import Card, Cards, ImageReader, cards_of, render_page
+from deformrs.report.page import Cards, ImageReader, cards_of, render_page
 from deformrs.report.reference import read_reference
 from deformrs.report.tables import FEW_CLASSES, classes_tables, csv_tables, tables_of
 from deformrs.runs import StoredRun, write_atomically
@@ -52,7 +52,10 @@ def write_report(
         (out / folder).mkdir(parents=True, exist_ok=True)
     names: list[str] = []
     for section in sections:
-        texts = _texts(section)
+        stem = f"{TABLES}/{section.slug}"
+        texts = {f"{stem}-{name}.csv": text for name, text in csv_tables(section).items()}
+        for name, table in tables_of(section).items():
+            texts[f"{stem}-{name}.tex"] = to_latex(table, f"{section.slug}-{name}")
         for name, text in texts.items():
             _write(out / name, text)
         names += texts
@@ -84,32 +87,21 @@ def to_document(
         if section.group.block is not None:
             lines += ["", f"![Certified accuracy against radius](figures/{section.slug}.png)"]
         for table in [*tables_of(section).values(), *classes_tables(section)]:
-            lines += _titled(table)
+            lines += titled_markdown(table)
         if any(len(entry.classes) > FEW_CLASSES for entry in section.entries):
             lines += ["", f"All classes: `tables/{section.slug}-classes.csv`."]
         for entry in section.entries:
-            lines += _titled(_cards_table(entry.member.name, cards[entry.member.name]))
+            lines += titled_markdown(_cards_table(entry.member.name, cards[entry.member.name]))
     lines += ["", "## Limits of the certificates", ""]
     lines += [f"- {escape_markdown(limit)}" for limit in limits([s.group for s in sections])]
     return "\n".join(lines) + "\n"
 
 
 def _decided_regions(group: Group) -> list[str]:
-    """The regions at which sampling stopped, as they were given, each once."""
     stops = [member.early_stop for member in group.members]
     texts = dict.fromkeys(text for stop in stops if stop is not None for text in stop.regions)
     made_in_python = ("Region(", "Patch(")
     return [text for text in texts if not text.startswith(made_in_python)]
-
-
-def _texts(section: Section) -> dict[str, str]:
-    stem = f"{TABLES}/{section.slug}"
-    csvs = {f"{stem}-{name}.csv": text for name, text in csv_tables(section).items()}
-    latex = {
-        f"{stem}-{name}.tex": to_latex(table, f"{section.slug}-{name}")
-        for name, table in tables_of(section).items()
-    }
-    return csvs | latex
 
 
 def _draw(section: Section, block: Block, path: Path) -> None:
@@ -129,17 +121,12 @@ def _cards_table(name: str, cards: Cards) -> Table:
         title=f"The least robust images: {name}",
         align="lllllr",
         columns=("", "image", "label", "prediction", "radius", "probability at least"),
-        rows=tuple(_card_row(kind, card) for kind, some in kinds for card in some),
+        rows=tuple(
+            tuple(map(Cell, (kind, c.source, c.label, c.prediction, c.radius, c.probability)))
+            for kind, some in kinds
+            for c in some
+        ),
     )
-
-
-def _card_row(kind: str, card: Card) -> tuple[Cell, ...]:
-    texts = (kind, card.source, card.label, card.prediction, card.radius, card.probability)
-    return tuple(map(Cell, texts))
-
-
-def _titled(table: Table) -> list[str]:
-    return ["", f"### {escape_markdown(table.title)}", "", to_markdown(table).rstrip()]
 
 
 def _write(path: Path, text: str) -> None:

@@ -72,6 +72,11 @@ def to_markdown(table: Table) -> str:
     return "\n".join([*lines, *notes]) + "\n"
 
 
+def titled_markdown(table: Table) -> list[str]:
+    """Return the lines of the table in Markdown, below its title as a heading."""
+    return ["", f"### {escape_markdown(table.title)}", "", to_markdown(table).rstrip()]
+
+
 def to_latex(table: Table, label: str) -> str:
     """Return the table in LaTeX, for the package booktabs, without the details."""
     head = " & ".join(map(escape_latex, table.columns))

@@ -36,6 +36,7 @@ from deformrs.report.summary import (
 )
 from deformrs.runs import Result, StoredRun
 from deformrs.space import Block
+from deformrs.stopping import parse_radius
 from deformrs.units import Size
 
 TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "imagenet": "ImageNet"}
@@ -45,14 +46,9 @@ TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "imagenet": "ImageNet"}
 class EarlyStop:
     """The rule by which a run stopped sampling an image, as its configuration has it."""
 
-    radii: tuple[ConfigValue, ...]
+    radii: tuple[float | str, ...]
     regions: tuple[str, ...]
     tolerance: ConfigValue
-
-    @property
-    def only_decided(self) -> bool:
-        """Whether sampling stopped when the queries were decided, so that radii may be short."""
-        return self.tolerance is None
 
 
 @dataclass(frozen=True)
@@ -98,22 +94,29 @@ class Member:
         """The rule by which sampling stopped, None where every image got all its samples."""
         if "stopping" not in self.run.config:
             return None
-        radii, regions = (lookup(self.run.config, "stopping", key) for key in ("radii", "regions"))
-        return EarlyStop(
-            tuple(radii) if isinstance(radii, list) else (),
-            tuple(map(str, regions)) if isinstance(regions, list) else (),
-            lookup(self.run.config, "stopping", "tolerance"),
+        radii, regions, tolerance = (
+            lookup(self.run.config, "stopping", key) for key in ("radii", "regions", "tolerance")
         )
+        return EarlyStop(
+            tuple(r for r in radii if isinstance(r, str | int | float))
+            if isinstance(radii, list)
+            else (),
+            tuple(map(str, regions)) if isinstance(regions, list) else (),
+            tolerance,
+        )
+
+    @property
+    def only_decided(self) -> bool:
+        """Whether sampling stopped when the queries were decided, so that radii may be short."""
+        return self.early_stop is not None and self.early_stop.tolerance is None
 
     def decides(self, radius: Radius) -> bool:
         """Return whether each image had its samples for this radius."""
-        stop = self.early_stop
-        if stop is None or not stop.only_decided:
+        if self.early_stop is None or not self.only_decided:
             return True
-        size, block = self.first.space.size, radius.block
-        values = [Radius(r, block).value(size) for r in stop.radii if isinstance(r, str)]
-        values += [block.reach(r) for r in stop.radii if isinstance(r, int | float)]
-        return any(isclose(value, radius.value(size), abs_tol=1e-12) for value in values)
+        space = self.first.space
+        values = (parse_radius(requested, space) for requested in self.early_stop.radii)
+        return any(isclose(value, radius.value(space.size), abs_tol=1e-12) for value in values)
 
 
 @dataclass(frozen=True)
@@ -157,13 +160,6 @@ class Group:
         family = self.family[0].upper() + self.family[1:]
         family += " (l1 norm)" if self.norm == 1 else ""
         return family if self.data is None else f"{family} on {TITLES.get(self.data, self.data)}"
-
-    def references(self, numbers: Sequence[ReferenceNumber]) -> tuple[Reference, ...]:
-        """Return the reference numbers for this deformation and dataset."""
-        if self.block is None or self.norm == 1:
-            return ()
-        name = str(self.deformation["name"])
-        return references_for(numbers, self.data, name, self.block, self.sizes[0])
 
 
 @dataclass(frozen=True)
@@ -245,7 +241,7 @@ def make_sections(
     numbers: Sequence[ReferenceNumber],
 ) -> list[Section]:
     """Return the groups with their counts at radii given as text, or at radii of their own."""
-    references = [group.references(numbers) for group in groups]
+    references = [_references(group, numbers) for group in groups]
     if numbers and not any(references):
         raise InputError(
             "the reference",
@@ -257,7 +253,16 @@ def make_sections(
     radii = choose_radii(groups, texts, references)
     for group, slug, own, some in zip(groups, slugs(groups), radii, references, strict=True):
         requested = next((radius for radius in own if texts and radius.text == texts[0]), None)
-        entries = tuple(_entry(member, group.block, own, regions) for member in group.members)
+        entries = tuple(
+            Entry(
+                member=member,
+                summary=summarise(member.results, own),
+                classes=summarise_classes(member.results, own),
+                curve=None if group.block is None else curve_of(member.results, group.block),
+                regions=tuple(count_region(member.results, region) for region in regions),
+            )
+            for member in group.members
+        )
         sections.append(Section(group, slug, own, requested, some, entries))
     return sections
 
@@ -346,16 +351,11 @@ def lookup(config: Config, *keys: str) -> ConfigValue:
     return value
 
 
-def _entry(
-    member: Member, block: Block | None, radii: Sequence[Radius], regions: Sequence[Region]
-) -> Entry:
-    return Entry(
-        member=member,
-        summary=summarise(member.results, radii),
-        classes=summarise_classes(member.results, radii),
-        curve=None if block is None else curve_of(member.results, block),
-        regions=tuple(count_region(member.results, region) for region in regions),
-    )
+def _references(group: Group, numbers: Sequence[ReferenceNumber]) -> tuple[Reference, ...]:
+    if group.block is None or group.norm == 1:  # the numbers are in the l2 norm
+        return ()
+    name = str(group.deformation["name"])
+    return references_for(numbers, group.data, name, group.block, group.sizes[0])
 
 
 def _key(run: StoredRun) -> str:

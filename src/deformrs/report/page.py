@@ -135,7 +135,7 @@ def render_page(
 
 def chart_data(section: Section, block: Block) -> dict[str, Json]:
     """Return what a chart is drawn from: curves with exact counts, and reference points."""
-    marks = section.displayed_radii
+    marks, best = section.displayed_radii, section.best
     pairs = [(entry.member, entry.curve) for entry in section.entries if entry.curve is not None]
     ends = [curve.ends[-1] for _, curve in pairs if curve.ends]
     largest = float(max(ends, default=Fraction(1))) or 1.0
@@ -148,7 +148,14 @@ def chart_data(section: Section, block: Block) -> dict[str, Json]:
         "axis": axis_words(section.group, block),
         "largest": 180.0 if largest == 180 else 1.03 * largest,
         "curves": [_curve(member, curve.thinned(marks)) for member, curve in pairs],
-        "best": _best(section),
+        "best": None
+        if best is None
+        else {
+            "ends": [float_down(end) for end in best.ends],
+            "counts": list(best.counts),
+            "totals": list(best.totals),
+            "runs": list(best.runs),
+        },
         "references": [
             {"name": reference.name, "points": [[float(x), float(y)] for x, y in reference.points]}
             for reference in section.references
@@ -243,18 +250,6 @@ def _curve(member: Member, curve: Curve) -> Json:
         "total": curve.total,
         "ends": [float_down(end) for end in curve.ends],
         "counts": list(curve.counts),
-    }
-
-
-def _best(section: Section) -> Json:
-    best = section.best
-    if best is None:
-        return None
-    return {
-        "ends": [float_down(end) for end in best.ends],
-        "counts": list(best.counts),
-        "totals": list(best.totals),
-        "runs": list(best.runs),
     }
 
 
