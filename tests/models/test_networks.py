@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from small_files import digest_of, scores, some_images
 from torch import nn
 
 import torchvision_ops
 from deformrs.errors import InputError
 from deformrs.models import ResNet18, ResNet50, check_fixed
-from deformrs.models.weights import fit_state, read_state
+from deformrs.models.weights import fit_state
 
 torchvision_ops.declare()
 
@@ -32,20 +30,20 @@ def enliven(net: nn.Module) -> None:
 KINDS: list[type[ResNet18] | type[ResNet50]] = [ResNet18, ResNet50]
 
 
-@pytest.mark.parametrize("library", ["timm", "torchvision"])
-def test_published_weights_of_resnet50_give_the_same_logits(tmp_path: Path, library: str) -> None:
-    package = pytest.importorskip(library)
-    make = package.create_model if library == "timm" else package.models.get_model
-    theirs = make("resnet50", num_classes=7)
-    enliven(theirs)
-    save_file(theirs.state_dict(), tmp_path / "w.safetensors")
-    ours = ResNet50(num_classes=7)
-    assert list(ours.state_dict()) == list(theirs.state_dict())
-    fit_state(ours, read_state(tmp_path / "w.safetensors"), "w.safetensors")
-    images = some_images(2, side=64)
-    want = scores(theirs.eval(), images)
-    assert 0 < want.std() < torch.inf
-    torch.testing.assert_close(scores(ours.eval(), images), want, rtol=1e-4, atol=1e-5)
+def test_published_weights_of_resnet50_give_the_same_logits() -> None:
+    timm, torchvision = pytest.importorskip("timm"), pytest.importorskip("torchvision")
+    ours = ResNet50(num_classes=7).eval()
+    images = some_images(2, side=32)
+    for make in (timm.create_model, torchvision.models.get_model):
+        with torch.device("meta"):
+            theirs = make("resnet50", num_classes=7)
+        assert list(ours.state_dict()) == list(theirs.state_dict())
+        theirs.load_state_dict(ours.state_dict(), assign=True)
+        enliven(theirs)
+        fit_state(ours, theirs.state_dict(), "w.safetensors")
+        want = scores(theirs.eval(), images)
+        assert 0 < want.std() < torch.inf
+        torch.testing.assert_close(scores(ours, images), want, rtol=1e-4, atol=1e-5)
 
 
 def test_resnet18_is_that_of_torchvision_but_for_its_stem() -> None:
@@ -126,14 +124,6 @@ def test_a_fixed_function(kind: type[ResNet18] | type[ResNet50]) -> None:
     net = kind(num_classes=4, width=8)
     enliven(net)
     check_fixed(net.eval(), some_images(2, side=32))
-
-
-def test_one_graph() -> None:
-    net = ResNet18(num_classes=4, width=8).eval()
-    compiled = torch.compile(net, fullgraph=True, backend="eager")  # raises at a graph break
-    images = some_images(2, side=32)
-    with torch.inference_mode():
-        assert torch.equal(compiled(images), net(images))
 
 
 @pytest.mark.parametrize(

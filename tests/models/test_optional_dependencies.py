@@ -59,9 +59,8 @@ def test_a_missing_package_is_named_with_its_extra(
         initial_network("resnet50", 4, 3, pretrained=True)
 
 
-@pytest.mark.parametrize("offline", [True, False], ids=["told to be offline", "no network"])
 def test_weights_in_the_caches_need_no_network(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offline: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is not in the caches is refused at once with a remedy."""
     timm = pytest.importorskip("timm")
@@ -75,7 +74,6 @@ def test_weights_in_the_caches_need_no_network(
     monkeypatch.setattr(socket, "getaddrinfo", no_network)
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", offline)
     monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     small = "shufflenet_v2_x0_5"
@@ -93,15 +91,17 @@ def test_weights_in_the_caches_need_no_network(
     for source, network in networks.items():
         loaded = load_model(source)
         same(loaded, network, images, normalised(loaded, images))
-    for source in ("timm:resnet18", "torchvision:resnet18"):
-        with pytest.raises(InputError) as caught:
-            load_model(source)
-        assert str(caught.value).startswith(f"the model {source} is without weights (")
-        assert str(caught.value).endswith(
-            "; it needs some: pass a file of them with --weights (in Python, weights=)"
-        )
-    with pytest.raises(InputError, match="the model hf:someone/something is not in the cache, and"):
-        load_model("hf:someone/something")
+    for offline in (False, True):  # as HF_HUB_OFFLINE=1 requests
+        monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", offline)
+        for source in ("timm:resnet18", "torchvision:resnet18"):
+            with pytest.raises(InputError) as caught:
+                load_model(source)
+            assert str(caught.value).startswith(f"the model {source} is without weights (")
+            assert str(caught.value).endswith(
+                "; it needs some: pass a file of them with --weights (in Python, weights=)"
+            )
+        with pytest.raises(InputError, match="hf:someone/something is not in the cache, and"):
+            load_model("hf:someone/something")
 
 
 def test_seeded_restores_the_random_state_after_an_error() -> None:

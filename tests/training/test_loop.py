@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 
 from deformrs.errors import InputError, ModelError
 from deformrs.models import SmallCNN
-from deformrs.runs import write_atomically
 from deformrs.training import Moment, loop
 from deformrs.training.batches import NoisyBatches
 from deformrs.training.checkpoints import STATE, Checkpoints
@@ -30,19 +28,19 @@ class StoppedError(Exception):
 def test_guarantee_fit_goes_on_to_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # StoppedError after every second look, in the middle of epochs: each go resumes the last one.
+    # Stopped after every second step, also in the middle of epochs: each call resumes the last.
     monkeypatch.setattr(loop, "SECONDS_BETWEEN_REPORTS", -1.0)
     plan = with_recipe(small_plan(), copies=2, consistency=3, tilt=1)
     whole = small_network()
-    expected = fit(whole, digits(0, 200), plan, held_out=digits(200, 260))
+    expected = fit(whole, digits(0, 128), plan, held_out=digits(200, 260))
     reached = []
     for _ in range(40):
-        looks = 0
+        reports = 0
 
         def stop(moment: Moment) -> None:
-            nonlocal looks
-            looks += 1
-            if looks == 3:
+            nonlocal reports
+            reports += 1
+            if reports == 3:
                 reached.append(moment.step)
                 raise StoppedError
 
@@ -50,7 +48,7 @@ def test_guarantee_fit_goes_on_to_the_same_weights(
         try:
             trained = fit(
                 model,
-                digits(0, 200),
+                digits(0, 128),
                 plan,
                 held_out=digits(200, 260),
                 checkpoints=Checkpoints(tmp_path),
@@ -60,8 +58,7 @@ def test_guarantee_fit_goes_on_to_the_same_weights(
             break
         except StoppedError:
             continue
-    assert len(reached) > 5
-    assert reached == sorted(set(reached))
+    assert reached == [3, 5, 7, 9, 11]  # of 12 steps, four an epoch
     assert torch.equal(flat(model), flat(whole))
     assert trained.best.epoch == expected.best.epoch
     for name, value in expected.best.weights.items():
@@ -125,22 +122,17 @@ def test_a_batch_larger_than_the_data_is_all_of_it() -> None:
     assert (batches.batch_size, batches.steps_per_epoch) == (10, 1)
 
 
-def test_the_best_epoch_is_the_one_held_out_images_choose() -> None:
-    model = small_network()
+def test_held_out_images_choose_the_best_epoch_and_leave_the_weights_alone() -> None:
+    model, other = small_network(), small_network()
     trained = fit(model, digits(0, 200), small_plan(4), held_out=digits(200, 300))
-    found = [record["held_out_accuracy"] for record in trained.history]
-    assert trained.best.accuracy == max(found)  # type: ignore[type-var]
-    assert trained.best.epoch == 4 - found[::-1].index(max(found))  # type: ignore[type-var]
-    without = fit(small_network(), digits(0, 200), small_plan(4))
+    accuracies = [record["held_out_accuracy"] for record in trained.history]
+    best = max(accuracies)  # type: ignore[type-var]
+    assert trained.best.accuracy == best
+    assert trained.best.epoch == 4 - accuracies[::-1].index(best)
+    without = fit(other, digits(0, 200), small_plan(4))
+    assert torch.equal(flat(model), flat(other))
     own = [record["accuracy"] for record in without.history]
     assert without.best.epoch == 4 - own[::-1].index(max(own))  # type: ignore[type-var]
-
-
-def test_held_out_images_leave_the_weights_alone() -> None:
-    one, other = small_network(), small_network()
-    fit(one, digits(0, 200), small_plan(), held_out=digits(200, 300))
-    fit(other, digits(0, 200), small_plan())
-    assert torch.equal(flat(one), flat(other))
 
 
 class Poisoned(nn.Module):
@@ -207,65 +199,6 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
         fit(SmallCNN(width=6), digits(0, 200), small_plan(1), checkpoints=checkpoints)
     with pytest.raises(InputError, match="of step 6; it must be of at most 3"):
         fit(small_network(), digits(0, 100), small_plan(1), checkpoints=checkpoints)
-
-
-@pytest.mark.parametrize("damage", ["cut", "other", "gone", "state", "step"])
-def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: str) -> None:
-    checkpoints = Checkpoints(tmp_path)
-    fit(small_network(), digits(0, 200), small_plan(1), checkpoints=checkpoints)
-    state = json.loads((tmp_path / STATE).read_text())
-    file = tmp_path / state["last"]["file"]
-    if damage == "cut":
-        file.write_bytes(file.read_bytes()[:-10])
-    elif damage == "other":
-        content = bytearray(file.read_bytes())
-        content[-1] ^= 1
-        file.write_bytes(content)
-    elif damage == "gone":
-        file.unlink()
-    elif damage == "state":
-        (tmp_path / STATE).write_text("{")
-    else:
-        (tmp_path / STATE).write_text(json.dumps(state | {"step": "x"}))
-    with pytest.raises(InputError, match="damaged .* remove that folder to begin again"):
-        checkpoints.read()
-
-
-def test_guarantee_write_leaves_the_old_checkpoint_or_the_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Checkpoints.write is stopped at every file operation in turn."""
-    module = "deformrs.training.checkpoints.write_atomically"
-    source = digits(0, 200)
-    fit(small_network(), source, small_plan(1), checkpoints=Checkpoints(tmp_path / "first"))
-    fit(small_network(), source, small_plan(2), checkpoints=Checkpoints(tmp_path / "second"))
-    old, new = (Checkpoints(tmp_path / name).read() for name in ("first", "second"))
-    assert old
-    assert new
-    for stop in range(4):
-        place = Checkpoints(tmp_path / f"at{stop}")
-        place.write(old)
-        calls = 0
-
-        def stopping(path: Path, content: str | bytes, stop: int = stop) -> None:
-            nonlocal calls
-            if calls == stop:
-                raise StoppedError
-            calls += 1
-            write_atomically(path, content)
-
-        monkeypatch.setattr(module, stopping)
-        try:
-            Checkpoints(place.folder).write(new)
-            stopped = False
-        except StoppedError:
-            stopped = True
-        monkeypatch.setattr(module, write_atomically)
-        found = place.read()
-        assert found is not None
-        assert found.step == (6 if stopped else 12)
-        assert stopped == (stop < 3)  # weights, best, state
-    assert len(list(place.folder.iterdir())) == 3  # nothing old is left behind
 
 
 class Forgetful(nn.Module):
@@ -339,20 +272,16 @@ def test_steps_are_those_of_sgd_by_the_recipe() -> None:
 
 
 def test_a_stop_between_steps_writes_a_checkpoint_first(tmp_path: Path) -> None:
-    asked = iter([False, False, False, True])
+    answers = iter([False, False, False, True])
     with pytest.raises(KeyboardInterrupt):
         fit(
             small_network(),
             digits(0, 200),
             small_plan(),
             checkpoints=Checkpoints(tmp_path),
-            stop=lambda: next(asked),
+            stop=lambda: next(answers),
         )
     assert Checkpoints(tmp_path).step() == 4
-    whole, model = small_network(), small_network()
-    fit(whole, digits(0, 200), small_plan())
-    fit(model, digits(0, 200), small_plan(), checkpoints=Checkpoints(tmp_path))
-    assert torch.equal(flat(model), flat(whole))
 
 
 def test_of_equally_good_epochs_the_last_is_the_best() -> None:
