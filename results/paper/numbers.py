@@ -34,13 +34,13 @@ ALPHA = 0.001
 _PROTOCOL = f"with n0 = 100, n = 100,000 and alpha = {ALPHA}"
 _SMALL = (
     f"a ResNet-18 trained for each noise scale, {_PROTOCOL}; its figures are multiples of 0.01 %, "
-    "as 10,000 test images give"
+    "as for 10,000 test images"
 )
 SETTINGS = {
     "mnist": _SMALL,
     "cifar10": _SMALL,
     "imagenet": f"a pretrained ResNet-50 fine-tuned for each noise scale, {_PROTOCOL}; its figures "
-    "are multiples of 0.2 %: 500 validation images",
+    "are multiples of 0.2 %, as for 500 validation images",
 }
 # The DCT tables were made with k = 2 and a basis of twice the frequency of the paper's text.
 DCT: Config = {"k": 2, "basis": "cosine"}

@@ -26,7 +26,7 @@ from paper.tables import (
 )
 
 PAGE, SUMMARY = "README.md", "summary.csv"
-TITLE = "Our results beside the paper's"
+TITLE = "Our results and the paper's"
 COLUMNS = (
     *("dataset", "deformation", "unit", "radius", "paper", "ours", "difference"),
     *("scale", "images", "alpha"),
@@ -38,23 +38,23 @@ _KINDS: dict[Kind, tuple[str, str]] = {
     "composition": ("composition", "compositions"),
 }
 _INTRODUCTION = (
-    "Certified accuracy of our runs beside the paper's tables: the share of test images whose "
-    "prediction is correct and provably stays so under every deformation of at most that size. "
-    "Ours is at each radius the best of the runs of that family over the largest number of "
+    "Certified accuracy of our runs, compared with the paper's tables: the share of test images "
+    "whose prediction is correct and provably stays so under every deformation of at most that "
+    "size. At each radius, ours is the best of the runs of that family over the largest number of "
     f"images, at an alpha of at most the paper's {ALPHA}; the paper's is the best of its noise "
-    "scales. Both are thus chosen with the test images, as the literature does. Numbers of the "
-    "paper that cannot be right are passed over where it has another. Every figure of ours is "
-    "computed from the counts stored with the runs and rounded down, a difference (in percentage "
-    "points, or in the unit of the radius) likewise. `python results/make.py` remakes this page, "
-    "`summary.csv` and the figures."
+    "scales. Both are thus chosen with the test images, as is usual in the literature. A number of "
+    "the paper that cannot be right is skipped if the paper has another. Each of our figures is "
+    "computed from the counts stored with the runs and rounded down, as is each difference (in "
+    "percentage points, or in the unit of the radius). `python results/make.py` reproduces this "
+    "page, `summary.csv` and the figures."
 )
 _AVERAGES = (
-    "ACR is the average certified radius over all images, 0 where the prediction is wrong or "
-    "abstains"
+    "ACR is the average certified radius over all images, 0 if the prediction is wrong or the "
+    "classifier abstains"
 )
 _BOUND = (
-    "; of runs that were sampled only until the requested radii were decided it is a lower bound, "
-    "since more samples would give more"
+    "; for runs that were sampled only until the requested radii were decided it is a lower bound, "
+    "since more samples would increase it"
 )
 _OURS, _THEIRS = "#3a3a3a", "#c0392b"
 
@@ -190,4 +190,4 @@ def _missing(board: Board) -> str:
     if not board.missing:
         return "There is a run for every table and every composition."
     names = (f"{TITLES[dataset]} {name.replace('_', ' ')}" for dataset, name in board.missing)
-    return f"The paper has these, and there is no run of ours beside them: {', '.join(names)}."
+    return f"These tables of the paper have no run of ours: {', '.join(names)}."

@@ -92,8 +92,8 @@ def compositions_table(board: Board, dataset: str) -> Table | None:
         rows=tuple(rows),
         notes=(
             "The affine route tests whether the certificate of an affine run covers every map of "
-            "the region; the composed one uses a run whose noise is drawn for each of the "
-            "families. The better of the two is the one that counts.",
+            "the region; the composed route uses a run whose noise is drawn for each of the "
+            "families. The better of the two counts.",
         ),
     )
 
@@ -110,10 +110,10 @@ def runs_table(board: Board) -> Table:
         ),
         rows=tuple(map(_run_row, board.runs)),
         notes=(
-            "Training time is that of all epochs, certification time that of all images, without "
-            "compiling before the first, in hours, minutes and seconds; – is what the folder of a "
-            "run does not record. The model's accuracy is that of the network alone on the images "
-            "as they are.",
+            "Training time is for all epochs, certification time for all images, without the "
+            "compilation before the first, in hours, minutes and seconds; – marks what the folder "
+            "of a run does not record. Model accuracy is that of the network alone on images that "
+            "are not deformed.",
             *_total_times(board),
             *_stopping_rules(board),
             *(f"Not compared: {run.name}: {why}." for run, why in board.unused),
@@ -148,9 +148,9 @@ def twins_table(board: Board) -> Table | None:
         rows=tuple(rows),
         notes=(
             "A query is one image at one of the paper's radii, up to the largest at which "
-            "either run certifies any image. Both runs are of the same model, deformation, noise "
-            "and alpha, and only images that both have are counted. Where they have the same "
-            "seed, the samples of the one that stops early are the first of the other's.",
+            "either run certifies any image. Both runs have the same model, deformation, noise "
+            "and alpha, and only images of both runs are counted. If they have the same seed, the "
+            "samples of the run that stops early are the first samples of the other.",
         ),
     )
 
@@ -216,8 +216,8 @@ def _image_notes(chapter: Chapter) -> list[str]:
         run.sizes != ((height, width),) for run in chapter.runs
     ):
         notes.append(
-            f"The paper's images have {height} x {width} pixels, ours have not: a pixel "
-            "is not the same length on both."
+            f"The paper's images have {height} x {width} pixels, ours do not: a pixel has a "
+            "different length."
         )
     return notes
 
@@ -256,7 +256,7 @@ def _total_times(board: Board) -> list[str]:
         if len(known) == len(facts):
             total = duration(training + sum(known))
             sentences.append(f"{TITLES[dataset]} {total}, of which training {duration(training)}")
-    return [f"All runs added up: {'; '.join(sentences)}."] if sentences else []
+    return [f"Total of all runs: {'; '.join(sentences)}."] if sentences else []
 
 
 def _stopping_rules(board: Board) -> list[str]:
@@ -271,7 +271,7 @@ def _stopping_rules(board: Board) -> list[str]:
     return [
         "Where n is an upper limit, each image was sampled at most that often. A query is decided "
         "once it is certified, or given up because more samples would hardly help. Sampled "
-        f"{rows}. The bound is valid at any time, so that such certificates hold all the same."
+        f"{rows}. The bound is valid at any time, so these certificates are valid too."
     ]
 
 

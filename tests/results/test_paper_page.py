@@ -77,7 +77,7 @@ def test_the_program_writes_these_files_and_no_others(
     assert set(printed[4:]) == {str(out / name) for name in names}
     assert {p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()} == names
     page = (out / "README.md").read_text()
-    assert page.startswith("# Our results beside the paper's\n")
+    assert page.startswith("# Our results and the paper's\n")
     assert read_note().replace("<", "\\<") in page
     assert "](figures/cifar10-rotation.svg)" in page
     assert (out / "figures/mnist-rotation.svg").read_text().startswith("<?xml")
@@ -121,7 +121,7 @@ def test_how_a_run_was_made(tmp_path: Path) -> None:
         *("mnist/a-b", "rotation", "uniform 54°", "2", "0:02:01", "3 of 10,000", "up to 100,000"),
         *("0.001", "cuda (H200)", "bfloat16", "3,300 (1,100 per image)", "1:00:01", "100.00 %"),
     ]
-    assert "All runs added up: MNIST 1:02:02, of which training 0:02:01." in page
+    assert "Total of all runs: MNIST 1:02:02, of which training 0:02:01." in page
     assert "Sampled until decided: 10deg – mnist/a\\|b. " in page
     assert "it is a lower bound" in page
     assert "Chosen from runs over 3 of the 10,000 test images." in page
@@ -186,7 +186,7 @@ def test_the_high_dimensional_tables_are_there_too(tmp_path: Path) -> None:
     assert {"figures/mnist-dct.svg", "figures/mnist-vector_field.svg"} < set(files)
     found = rows(files["summary.csv"].read_text())
     assert found["mnist", "dct", "0.1"]["ours"] == "75.00"
-    assert "a pixel is not the same length on both" in files["README.md"].read_text()
+    assert "a pixel has a different length" in files["README.md"].read_text()
 
 
 def test_runs_are_taken_one_after_another(tmp_path: Path) -> None:
