@@ -41,6 +41,12 @@ def root() -> Path:
 
 
 @pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports without figures, for tests that look at the rest: drawing takes most of the time."""
+    monkeypatch.setattr("deformrs.report.document.draw_curves", lambda *args, **options: None)
+
+
+@pytest.fixture
 def network(tmp_path: Path) -> Path:
     """A folder with a small network for digits, as training leaves it behind."""
     folder = tmp_path / "network"

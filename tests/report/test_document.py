@@ -60,6 +60,15 @@ def test_every_file_is_there_and_named(tmp_path: Path) -> None:
     assert files["figures/mnist-rotation.svg"].read_text().startswith("<?xml")
 
 
+def test_figures_take_any_name(tmp_path: Path) -> None:
+    """No formulas, no names left out of the legend, no warning for scripts the font lacks."""
+    runs = [stored(tmp_path / name) for name in ("_hidden", "$x_$", "漢字 🦊", "a\nb", "%s {0}")]
+    files = write_report(runs, tmp_path / "out")
+    drawing = files["figures/photos-rotation.svg"].read_text(encoding="utf-8")
+    assert "_hidden: uniform 57.3°" in drawing
+    assert "$x_$: uniform 57.3°" in drawing
+
+
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
     runs = two(tmp_path)
     first, second = (write_report(runs, tmp_path / name) for name in ("a", "b"))
@@ -67,6 +76,7 @@ def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
         assert path.read_bytes() == second[name].read_bytes(), name
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_guarantee_write_report_states_no_more_than_the_results(tmp_path: Path) -> None:
     """Every count in the tables and in the page's data against the results themselves."""
     runs = two(tmp_path)
@@ -94,6 +104,7 @@ def test_guarantee_write_report_states_no_more_than_the_results(tmp_path: Path) 
         assert float(row["average_radius"]) == pytest.approx(float(exact))
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_page_markdown_and_latex_say_the_same(tmp_path: Path) -> None:
     runs = two(tmp_path, data="photos")
     files = write_report(runs, tmp_path / "out", radii=["10deg", "30deg"])
@@ -118,6 +129,7 @@ def test_page_markdown_and_latex_say_the_same(tmp_path: Path) -> None:
     assert "![Certified accuracy against radius](figures/photos-rotation.png)" in text
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_alpha_and_bound_are_those_of_the_certificates(tmp_path: Path) -> None:
     two(tmp_path)
     run = read_run(tmp_path / "wide", alpha=1e-6, method="anytime")
@@ -132,6 +144,7 @@ def test_alpha_and_bound_are_those_of_the_certificates(tmp_path: Path) -> None:
     assert "0:00:10 in all" in page
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_regions_are_counted_or_refused_with_the_reason(tmp_path: Path) -> None:
     affine = stored(tmp_path / "affine", many(60), Affine(), Gaussian(0.3))
     turn = stored(tmp_path / "turn")
@@ -171,6 +184,7 @@ def test_a_composition_has_radii_for_each_part_and_no_curve(tmp_path: Path) -> N
     assert f"Of 40 images, {right} (" in " ".join(page.shown)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_images_of_several_sizes_are_counted_each_by_its_own(tmp_path: Path) -> None:
     parts = [
         stored(tmp_path / "a", many(20), Translation(), Gaussian(0.2), size=size)
@@ -191,6 +205,7 @@ def test_images_of_several_sizes_are_counted_each_by_its_own(tmp_path: Path) -> 
     assert int(rows["0.25"]["certified"]) == sum(r.holds(0.25) for r in some)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_images_that_cannot_be_read_are_said_to_be(tmp_path: Path) -> None:
     (run, other) = two(tmp_path)
     gone = {result.index for result in run.results if result.correct}

@@ -23,6 +23,8 @@ from deformrs.report.page import cards_of, thumbnail
 from deformrs.runs import Result, StoredRun
 from made_runs import Entry, Page, many, stored
 
+pytestmark = pytest.mark.usefixtures("no_figures")
+
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u2028|$x$ & 50 % _a_ {b} \\"
 
 
@@ -74,15 +76,6 @@ def test_names_that_are_no_text_are_written_anyway(tmp_path: Path) -> None:
     run = stored(tmp_path / "a\udcff", [Entry(0, 0, 900, source="x\udcfe.png")], names=["\udcfd"])
     page = page_of([run], tmp_path / "out")
     assert "x?.png" in page.shown
-
-
-def test_figures_take_any_name(tmp_path: Path) -> None:
-    """No formulas, no names left out of the legend, no warning for scripts the font lacks."""
-    runs = [stored(tmp_path / name) for name in ("_hidden", "$x_$", "漢字 🦊", "a\nb", "%s {0}")]
-    files = write_report(runs, tmp_path / "out")
-    drawing = files["figures/photos-rotation.svg"].read_text(encoding="utf-8")
-    assert "_hidden: uniform 57.3°" in drawing
-    assert "$x_$: uniform 57.3°" in drawing
 
 
 def test_tables_escape_what_their_form_would_take_for_markup() -> None:

@@ -55,6 +55,7 @@ def test_reference_numbers_have_a_column_and_a_curve_each(tmp_path: Path) -> Non
         assert int(row["certified"]) == sum(r.holds(counts[row["radius"]]) for r in run.results)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_without_radii_those_of_the_reference_are_used(tmp_path: Path) -> None:
     """The largest certified radius is 56.5 degrees."""
     lines = "".join(f"photos,rotation,{r}deg,50,\n" for r in (0, 10, 30, 38.24, 45, 60))
@@ -65,6 +66,7 @@ def test_without_radii_those_of_the_reference_are_used(tmp_path: Path) -> None:
     assert "| radius | run | reference |" in text
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_report_without_a_reference_has_no_such_table(tmp_path: Path) -> None:
     files = write_report([stored(tmp_path / "a", data="mnist")], tmp_path / "out")
     assert not [name for name in files if "reference" in name]
@@ -72,6 +74,7 @@ def test_a_report_without_a_reference_has_no_such_table(tmp_path: Path) -> None:
         assert "Reference numbers" not in files[name].read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_l1_radii_have_no_reference(tmp_path: Path) -> None:
     """The radii of the file are in the l2 norm."""
     runs = [

@@ -46,17 +46,19 @@ def run(
     law: NoiseLaw,
     data: str = "mnist",
     total: int = IMAGES,
+    *,
+    on_disk: bool = False,
 ) -> StoredRun:
     size = (32, 32) if data.startswith("cifar10") else (28, 28)
     some = images(right, total)
-    return stored(folder, some, deformation, law, data=data, size=size, on_disk=True)
+    return stored(folder, some, deformation, law, data=data, size=size, on_disk=on_disk)
 
 
-def turns(folder: Path, data: str = "mnist") -> list[StoredRun]:
+def turns(folder: Path, data: str = "mnist", *, on_disk: bool = False) -> list[StoredRun]:
     """54° is right on 30 of 40 images, up to 53.25°; 180° on 20, at every angle."""
     return [
-        run(folder / data / "turn54", 30, Rotation(), Uniform(54 * DEGREE), data),
-        run(folder / data / "turn180", 20, Rotation(), Uniform(180 * DEGREE), data),
+        run(folder / data / name, right, Rotation(), Uniform(scale * DEGREE), data, on_disk=on_disk)
+        for name, right, scale in (("turn54", 30, 54), ("turn180", 20, 180))
     ]
 
 

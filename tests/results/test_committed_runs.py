@@ -6,6 +6,7 @@ import json
 import math
 import re
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -116,19 +117,25 @@ def test_the_search_is_one_that_can_be_run() -> None:
         assert read_sweep(Path(path)).runs
 
 
+@cache
+def imagenet(name: str) -> list[Result]:
+    """The results of one of the ImageNet runs, read once."""
+    return load_run(IMAGENET / name)
+
+
 def imagenet_cell(results: list[Result], count: int) -> str:
     return f"| {percent_down(count, len(results))} % ({count} of {len(results):,}) |"
 
 
 @pytest.mark.parametrize("name", RADII)
 def test_the_table_of_imagenet_is_what_was_certified(name: str) -> None:
-    results = load_run(IMAGENET / name)
+    results = imagenet(name)
     cell = imagenet_cell(results, count_certified(results, RADII[name]))
     assert cell in (IMAGENET / "README.md").read_text()
 
 
 def test_every_angle_of_imagenet() -> None:
-    results = load_run(IMAGENET / "circle")
+    results = imagenet("circle")
     text = (IMAGENET / "README.md").read_text()
     everywhere = imagenet_cell(results, count_certified(results, math.pi))
     assert f"| every angle {everywhere}" in text
@@ -139,7 +146,7 @@ def test_every_angle_of_imagenet() -> None:
 
 def test_the_affine_radius_covers_the_region() -> None:
     region = Region.parse("rotation<=2deg, shear=0..2%")
-    results = load_run(IMAGENET / "affine")
+    results = imagenet("affine")
     held = sum(r.correct and r.certificate.covers_region(region) for r in results)
     assert held == count_certified(results, RADII["affine"])
 

@@ -176,7 +176,7 @@ def test_the_best_is_not_sought_among_fewer_images(tmp_path: Path) -> None:
 def test_guarantee_no_cell_is_above_its_results(tmp_path: Path) -> None:
     """`count_run`, `family_cells` and `write_results` against the results themselves."""
     runs = [
-        stored(tmp_path / name, many(57), law=Uniform(scale * DEGREE), data="mnist", on_disk=True)
+        stored(tmp_path / name, many(57), law=Uniform(scale * DEGREE), data="mnist")
         for name, scale in (("a", 20), ("b", 90), ("c", 180))
     ]
     found, _ = compare(runs)
@@ -240,7 +240,7 @@ def test_examples_in_docstrings(module: str) -> None:
 
 
 def test_a_run_at_a_looser_alpha_is_not_chosen(tmp_path: Path) -> None:
-    better = run(tmp_path / "better", 39, Rotation(), TURN)
+    better = run(tmp_path / "better", 39, Rotation(), TURN, on_disk=True)
     loose = read_run(better.folder, alpha=0.4)
     found, page = compare([*turns(tmp_path), loose])
     assert found["mnist", "rotation", "0"]["ours"] == "75.00"
@@ -253,8 +253,8 @@ def test_a_run_at_a_looser_alpha_is_not_chosen(tmp_path: Path) -> None:
 
 def test_looser_runs_alone_reach_nothing(tmp_path: Path) -> None:
     folders = [
-        run(tmp_path / "turn", 39, Rotation(), TURN, "cifar10").folder,
-        run(tmp_path / "affine", 39, Affine(), Gaussian(0.3), "cifar10").folder,
+        run(tmp_path / "turn", 39, Rotation(), TURN, "cifar10", on_disk=True).folder,
+        run(tmp_path / "affine", 39, Affine(), Gaussian(0.3), "cifar10", on_disk=True).folder,
     ]
     found, page = compare([read_run(folder, alpha=0.01) for folder in folders])
     assert found == {}
@@ -264,7 +264,7 @@ def test_looser_runs_alone_reach_nothing(tmp_path: Path) -> None:
 
 
 def test_runs_of_different_alpha_are_no_twins(tmp_path: Path) -> None:
-    few = run(tmp_path / "few", 10, Rotation(), TURN, total=10)
+    few = run(tmp_path / "few", 10, Rotation(), TURN, total=10, on_disk=True)
     for alpha, twins in ((0.001, True), (0.0001, False), (0.4, False)):
         runs = [read_run(few.folder, alpha=alpha), *turns(tmp_path / str(alpha))]
         page = compare(runs)[1]

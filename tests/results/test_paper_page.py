@@ -63,7 +63,7 @@ def test_radii_that_no_run_was_sampled_for_are_marked(tmp_path: Path) -> None:
 def test_the_program_writes_these_files_and_no_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    turns(tmp_path / "runs"), turns(tmp_path / "runs", "cifar10")
+    turns(tmp_path / "runs", on_disk=True), turns(tmp_path / "runs", "cifar10", on_disk=True)
     out = tmp_path / "out"
     main([str(tmp_path / "runs" / name) for name in ("mnist", "cifar10")] + ["--out", str(out)])
     names = {
@@ -128,7 +128,7 @@ def test_how_a_run_was_made(tmp_path: Path) -> None:
 
 
 def test_weights_that_a_training_began_with(tmp_path: Path) -> None:
-    made = run(tmp_path / "one", 3, Rotation(), TURN)
+    made = run(tmp_path / "one", 3, Rotation(), TURN, on_disk=True)
     (made.folder / "epochs.jsonl").write_text('{"seconds": 5}\n')
     note = made.folder / "training.json"
     for options, files, shown in (
@@ -141,7 +141,7 @@ def test_weights_that_a_training_began_with(tmp_path: Path) -> None:
 
 
 def test_times_that_were_lost_are_told(tmp_path: Path) -> None:
-    made = run(tmp_path / "one", 3, Rotation(), TURN)
+    made = run(tmp_path / "one", 3, Rotation(), TURN, on_disk=True)
     times = made.folder / "times.tsv"
     times.write_text("".join(times.read_text().splitlines(keepends=True)[:-1]) + "39\t0.2")
     page = compare([made])[1]
@@ -191,7 +191,7 @@ def test_the_high_dimensional_tables_are_there_too(tmp_path: Path) -> None:
 
 def test_runs_are_taken_one_after_another(tmp_path: Path) -> None:
     """An iterator is never advanced before the last run was counted."""
-    folders = [made.folder for made in turns(tmp_path)]
+    folders = [made.folder for made in turns(tmp_path, on_disk=True)]
 
     def one_by_one() -> Iterator[StoredRun]:
         for folder in folders:
