@@ -1,4 +1,4 @@
-"""Questions to stop at, and what certificates answer to them."""
+"""Stopping rules, and whether certificates hold for their queries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CASES: dict[str, tuple[NoiseLaw, Space, Stopping]] = {
     ),
     "affine": (Gaussian(0.4), AFFINE, Stopping(regions=("scale=0.9..1.1, rotation<=5deg",))),
 }
-# With a single question each.
+# With a single query each.
 ONE: dict[str, tuple[NoiseLaw, Space, Stopping]] = {
     "10deg of 54": (Uniform(math.radians(54)), ANGLE, Stopping(radii=("10deg",))),
     "45deg of 54": (Uniform(math.radians(54)), ANGLE, Stopping(radii=("45deg",))),
@@ -51,20 +51,20 @@ def certificate(
     return law.certify(Counts((1, 0), (hits, trials - hits)), space, alpha, method)
 
 
-def answers(case: str, found: Certificate) -> list[bool]:
-    """What a certificate says to each question of the case."""
+def answers(case: str, certificate: Certificate) -> list[bool]:
+    """Return whether the certificate holds for each query of the case."""
     _, _, stopping = _ALL[case]
-    decided = found.prediction is not None
+    decided = certificate.prediction is not None
     units = {"deg": math.pi / 180, "%": 0.01, "px": 1 / 14}
-    said = []
-    for asked in stopping.radii:
-        text = str(asked)
+    held = []
+    for radius in stopping.radii:
+        text = str(radius)
         factor = next((f for unit, f in units.items() if text.endswith(unit)), 1.0)
-        said.append(decided and found.radius >= float(text.rstrip("deg%px")) * factor)
+        held.append(decided and certificate.radius >= float(text.rstrip("deg%px")) * factor)
     for region in stopping.regions:
         region = Region.parse(region) if isinstance(region, str) else region
-        said.append(decided and found.covers_region(region))
-    return said
+        held.append(decided and certificate.covers_region(region))
+    return held
 
 
 @functools.cache
@@ -73,5 +73,5 @@ def rule_of(case: str, alpha: float, n: int, *, last_look: bool = True) -> Rule:
     return stopping.rule(law, space, alpha, n, last_look=last_look)
 
 
-def settled(rule: Rule, hits: int, trials: int) -> bool:
+def is_decided(rule: Rule, hits: int, trials: int) -> bool:
     return bool(rule.decided(np.array([hits]), np.array([trials]))[0])

@@ -28,7 +28,7 @@ IMAGES = [(torch.rand(1, 12, 12, generator=GENERATOR), k % 5) for k in range(7)]
 SIZES = [*IMAGES[:3], (torch.rand(1, 12, 14, generator=GENERATOR), 0), *IMAGES[4:]]
 
 
-def test_results_come_in_order_with_what_was_asked() -> None:
+def test_results_come_in_order() -> None:
     results = list(certify_dataset(smoothed(), IMAGES, n=200, n0=20, alpha=0.01, seed=4, skip=2))
     assert [result.index for result in results] == [0, 2, 4, 6]
     assert [result.label for result in results] == [0, 2, 4, 1]
@@ -88,7 +88,7 @@ def test_a_run_names_its_model_by_the_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["pixels", "label"])
-def test_an_image_that_changed_under_a_run_is_noticed(tmp_path: Path, change: str) -> None:
+def test_a_changed_image_is_refused(tmp_path: Path, change: str) -> None:
     list(certify_dataset(smoothed(), IMAGES, n=50, max=2, out=tmp_path))
     image, label = IMAGES[1]
     other = (1 - image, label) if change == "pixels" else (image, label + 1)
@@ -96,7 +96,7 @@ def test_an_image_that_changed_under_a_run_is_noticed(tmp_path: Path, change: st
         list(certify_dataset(smoothed(), [IMAGES[0], other], n=50, out=tmp_path))
 
 
-def test_all_images_are_looked_at_before_one_is_sampled(tmp_path: Path) -> None:
+def test_all_images_are_checked_before_one_is_sampled(tmp_path: Path) -> None:
     calls = 0
     seen: list[int] = []
 
@@ -115,7 +115,7 @@ def test_all_images_are_looked_at_before_one_is_sampled(tmp_path: Path) -> None:
     assert seen == [1, 2, 3, 4, 5, 6]
 
 
-def test_one_size_where_it_is_asked_for() -> None:
+def test_one_size_where_required() -> None:
     sizes = [IMAGES[0], (torch.rand(1, 12, 14, generator=GENERATOR), 0)]
     assert len(list(certify_dataset(smoothed(), sizes, n=20))) == 2
     with pytest.raises(InputError, match=r"image 1 is of size \(12, 14\); .* like the first"):
@@ -132,7 +132,7 @@ def test_arguments_are_checked_before_the_first_result() -> None:
         certify_dataset(smoothed(), [])
 
 
-def test_a_second_writer_is_turned_away(tmp_path: Path) -> None:
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     first = certify_dataset(smoothed(), IMAGES, n=20, out=tmp_path)
     next(first)
     with pytest.raises(InputError, match="being written by another process"):
@@ -140,17 +140,17 @@ def test_a_second_writer_is_turned_away(tmp_path: Path) -> None:
     assert len(list(first)) == 6
 
 
-def test_samples_are_counted_aloud() -> None:
-    told: list[int] = []
+def test_progress_reports_every_sample() -> None:
+    sampled: list[int] = []
     list(
         certify_dataset(
-            smoothed(), IMAGES[:2], n=300, n0=50, progress=Progress(sampled=told.append)
+            smoothed(), IMAGES[:2], n=300, n0=50, progress=Progress(sampled=sampled.append)
         )
     )
-    assert sum(told) == 700
+    assert sum(sampled) == 700
 
 
-def test_arrays_do_as_well_as_tensors() -> None:
+def test_numpy_arrays_are_accepted() -> None:
     arrays = [(image.numpy(), label) for image, label in IMAGES]
     assert list(certify_dataset(smoothed(), arrays, n=50)) == list(
         certify_dataset(smoothed(), IMAGES, n=50)
@@ -159,8 +159,8 @@ def test_arrays_do_as_well_as_tensors() -> None:
     assert pixels_digest(arrays[0][0]) != pixels_digest(np.float32(1) - arrays[0][0])
 
 
-def test_a_function_that_changed_in_secret_is_noticed(tmp_path: Path) -> None:
-    """Only its answers tell: a function has no weights to be known by."""
+def test_a_changed_function_is_refused(tmp_path: Path) -> None:
+    """A function has no weights to digest; its outputs tell."""
     sign = 1.0
 
     def model(images: torch.Tensor) -> torch.Tensor:
@@ -175,26 +175,24 @@ def test_a_function_that_changed_in_secret_is_noticed(tmp_path: Path) -> None:
     assert len(load_run(tmp_path)) == 4
 
 
-@pytest.mark.parametrize("together", [2, 3, 7, 50])
-@pytest.mark.parametrize("batch_size", [1, 64, 1000])
 @pytest.mark.parametrize("images", [IMAGES, SIZES], ids=["one size", "two sizes"])
-def test_results_are_those_of_each_image_alone(
-    together: int, batch_size: int, images: list[tuple[torch.Tensor, int]]
-) -> None:
+def test_results_are_those_of_each_image_alone(images: list[tuple[torch.Tensor, int]]) -> None:
+    """For groups that are full, filled up, and larger than the data, cut into batches or not."""
     alone = list(certify_dataset(smoothed(), images, n=300, n0=30))
     assert len({result.certificate.counts for result in alone}) == len(images)
-    g = smoothed(batch_size=batch_size)
-    assert list(certify_dataset(g, images, n=300, n0=30, together=together)) == alone
+    for together, batch_size in ((2, 64), (3, 7), (7, 1000), (20, 64)):
+        g = smoothed(batch_size=batch_size)
+        assert list(certify_dataset(g, images, n=300, n0=30, together=together)) == alone
 
 
 @pytest.mark.parametrize(("how", "last"), [("no", 1), ("default", 2)])
-def test_an_image_that_is_left_over_is_alone_only_uncompiled(
+def test_a_single_image_left_over_is_alone_only_uncompiled(
     how: Compiled, last: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A compiled program is for a single image, or for several: one run needs one."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    asked = Stopping(radii=("10deg",))
-    alone = list(certify_dataset(smoothed(), IMAGES, n=300, n0=30, stopping=asked, together=1))
+    stopping = Stopping(radii=("10deg",))
+    alone = list(certify_dataset(smoothed(), IMAGES, n=300, n0=30, stopping=stopping, together=1))
     sizes: list[int] = []
 
     class Watched(Sampler):
@@ -204,24 +202,24 @@ def test_an_image_that_is_left_over_is_alone_only_uncompiled(
 
     g = smoothed()
     g.sampler.__class__, g.sampler.compiled = Watched, how
-    shared = list(certify_dataset(g, IMAGES, n=300, n0=30, stopping=asked, together=3))
+    shared = list(certify_dataset(g, IMAGES, n=300, n0=30, stopping=stopping, together=3))
     assert set(sizes) == {3, last}, "seven images: three, three, and one; a copy beside it"
     assert shared == alone
 
 
-def test_a_run_that_broke_off_within_a_group_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+def test_a_run_interrupted_within_a_group_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     list(certify_dataset(smoothed(), IMAGES, n=100, together=3, out=tmp_path / "whole"))
     whole = (tmp_path / "whole" / CERTIFICATES).read_bytes()
     list(certify_dataset(smoothed(), IMAGES, n=100, together=3, out=tmp_path / "part"))
     lines = whole.splitlines(keepends=True)
-    for kept in range(1, 7):
+    for kept in (1, 3, 5):
         (tmp_path / "part" / CERTIFICATES).write_bytes(b"".join(lines[:kept]) + lines[kept][:9])
         again = list(certify_dataset(smoothed(), IMAGES, n=100, together=3, out=tmp_path / "part"))
         assert [result.index for result in again] == list(range(7))
         assert (tmp_path / "part" / CERTIFICATES).read_bytes() == whole
 
 
-def test_more_images_are_added_as_in_one_go(tmp_path: Path) -> None:
+def test_more_images_are_added_as_in_one_run(tmp_path: Path) -> None:
     for most in (2, 5, None):
         list(certify_dataset(smoothed(), IMAGES, n=100, together=3, max=most, out=tmp_path / "a"))
     list(certify_dataset(smoothed(), IMAGES, n=100, together=3, out=tmp_path / "b"))
@@ -230,14 +228,14 @@ def test_more_images_are_added_as_in_one_go(tmp_path: Path) -> None:
     assert len(read_times(tmp_path / "a")) == 7
 
 
-def test_what_shares_batches_is_part_of_the_run(tmp_path: Path) -> None:
+def test_the_group_size_is_part_of_the_run(tmp_path: Path) -> None:
     list(certify_dataset(smoothed(), IMAGES, n=100, together=3, max=2, out=tmp_path))
     assert read_config(tmp_path)["together"] == 3
     with pytest.raises(InputError, match="together"):
         list(certify_dataset(smoothed(), IMAGES, n=100, together=4, out=tmp_path))
 
 
-def test_another_function_is_noticed(tmp_path: Path) -> None:
+def test_a_changed_network_is_refused(tmp_path: Path) -> None:
     network = SmallCNN(num_classes=5, width=4).eval()
     list(certify_dataset(smoothed(network), IMAGES, n=100, together=3, max=4, out=tmp_path))
 

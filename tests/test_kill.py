@@ -1,4 +1,4 @@
-"""Killed at any moment, a run goes on to the same bytes."""
+"""A run that is killed at any moment resumes to the same bytes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from commands import ENVIRONMENT, command
+from commands import ENVIRONMENT, command, deformrs
 from deformrs.runs import CERTIFICATES, CONFIG, load_run
 
 ARGUMENTS = [
     "certify",
     *("--model", "network", "--data", "digits", "--deformation", "rotation"),
-    *("--noise", "uniform:60deg", "--n", "200", "--max", "240", "--device", "cpu"),
+    *("--noise", "uniform:60deg", "--n", "200", "--max", "120", "--device", "cpu"),
 ]
 
 # Importing torch takes longer than the run, so one process imports it and forks the ones that are
@@ -36,34 +35,36 @@ moments = random.Random(7)
 def lines():
     return results.read_bytes().count(b"\\n") if results.exists() else 0
 
-for kill in range(20):
-    wanted = lines() + moments.randint(1, 6) if kill % 4 else 0
+for kill in range(12):
+    target = lines() + moments.randint(1, 6) if kill % 4 else 0
     child = os.fork()
     if child == 0:
         sys.stdout = sys.stderr = open(os.devnull, "w")
         commands(arguments, standalone_mode=False)
         os._exit(0)
-    while lines() < wanted and os.waitpid(child, os.WNOHANG) == (0, 0):
+    while lines() < target and os.waitpid(child, os.WNOHANG) == (0, 0):
         time.sleep(0.001)
-    time.sleep(moments.uniform(0, 0.03 if wanted else 0.5))
+    time.sleep(moments.uniform(0, 0.03 if target else 0.5))
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     print("killed" if os.WIFSIGNALED(status) else "ended", lines())
 """
 
 
-def test_twenty_kills_leave_no_trace(network: Path) -> None:
+def test_twelve_kills_leave_no_trace(network: Path) -> None:
     folder, whole = network.parent / "killed", network.parent / "whole"
-    run = partial(subprocess.run, cwd=network.parent, env=ENVIRONMENT, check=True)
-    run(command(*ARGUMENTS, "--out", "whole"))
-    kills = run(
+    deformrs(*ARGUMENTS, "--out", "whole", cwd=network.parent)
+    kills = subprocess.run(
         [sys.executable, "-c", FORKS, str(folder / CERTIFICATES), *ARGUMENTS, "--out", "killed"],
+        cwd=network.parent,
+        env=ENVIRONMENT,
+        check=True,
         capture_output=True,
         text=True,
     )
-    assert kills.stdout.split().count("killed") == 20
-    assert 15 <= len(load_run(folder)) < 240
-    run(command(*ARGUMENTS, "--out", "killed"))
+    assert kills.stdout.split().count("killed") == 12
+    assert 9 <= len(load_run(folder)) < 120
+    deformrs(*ARGUMENTS, "--out", "killed", cwd=network.parent)
     for name in (CONFIG, CERTIFICATES):
         assert (folder / name).read_bytes() == (whole / name).read_bytes()
 
@@ -77,15 +78,17 @@ def test_an_interruption_is_one_line_and_keeps_what_is_done(
     process = subprocess.Popen(
         command(*arguments), cwd=network.parent, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
     )
-    waited = time.monotonic() + 60
+    deadline = time.monotonic() + 60
     while not ((out / CONFIG).exists() and load_run(out)):
         assert process.poll() is None, process.stderr and process.stderr.read()
-        assert time.monotonic() < waited
+        assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal_sent)
-    _, said = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert "Traceback" not in said
+    assert "Traceback" not in errors
     if signal_sent == signal.SIGINT:
-        assert said.strip().splitlines()[-1].startswith("error: interrupted; what was done is kept")
+        assert (
+            errors.strip().splitlines()[-1].startswith("error: interrupted; what was done is kept")
+        )
     assert load_run(out)

@@ -28,6 +28,7 @@ from deformrs import (
     Translation,
     Uniform,
     VectorField,
+    regions,
 )
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.regions import Rotate, ShearBy, Shift, Zoom
@@ -42,7 +43,7 @@ REGIONS = {
     "the paper's second": Region(
         Shift(length=math.sqrt(0.1)), Rotate(-10 * DEG, 10 * DEG), Zoom(0.8, 1.2)
     ),
-    "as people say it": Region.parse("rotation<=10deg, scale=0.8..1.2, shift<=4px"),
+    "in text": Region.parse("rotation<=10deg, scale=0.8..1.2, shift<=4px"),
     "one-sided": Region(Zoom(1.1, 1.3), Rotate(5 * DEG, 40 * DEG)),
     "the whole circle": Region(Rotate(-math.pi, math.pi), Shift(px=1)),
     "two of a kind": Region(Shift(px=2), ShearBy(-0.1, 0.2), Shift(px=1), Rotate(0, 0.3)),
@@ -57,12 +58,12 @@ FAMILIES = {
 
 
 def composed(region: Region) -> Deformation:
-    """The composition that the region ranges over."""
+    """Return the composition that the region ranges over."""
     return Compose(*(FAMILIES[factor.family] for factor in region.factors))
 
 
 def members(region: Region, count: int, corners: bool) -> NDArray[np.float64]:
-    """Random parameters of that composition inside the region, at its corners or anywhere."""
+    """Return random parameters of that composition, at the region's corners or anywhere in it."""
     generator = np.random.default_rng(7)
     columns: list[NDArray[np.float64]] = []
     for factor in region.factors:
@@ -84,7 +85,7 @@ def members(region: Region, count: int, corners: bool) -> NDArray[np.float64]:
 
 
 def affine_shifts(region: Region, params: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(a, b, c, d, e, f) of composed parameters, measured on the deformation itself."""
+    """Return (a, b, c, d, e, f) of composed parameters, measured on the deformation itself."""
     size = (4, 4)
     field = composed(region).field(torch.from_numpy(params), size).numpy()
     corner = field[:, [0, 0, 3], [0, 3, 0]]  # at (-¾, -¾), (¾, -¾), (-¾, ¾)
@@ -97,7 +98,7 @@ def affine_shifts(region: Region, params: NDArray[np.float64]) -> NDArray[np.flo
 
 
 def certificate(deformation: Deformation, noise: NoiseLaw, hits: int) -> Certificate:
-    """What 1,000 samples with that many hits certify."""
+    """Return the certificate of 1,000 samples with that many hits."""
     counts = Counts((0, 100), (1000 - hits, hits))
     return noise.certify(counts, deformation.space(SIZE), alpha=0.001)
 
@@ -153,7 +154,7 @@ def test_affine_route_certifies_where_the_radius_suffices() -> None:
     assert not weak.covers_region(region)
 
 
-@pytest.mark.parametrize("name", ["the paper's second", "as people say it", "one-sided"])
+@pytest.mark.parametrize("name", ["the paper's second", "in text", "one-sided"])
 def test_composed_route(name: str) -> None:
     """A composition in the region's order is covered through its own parameters."""
     region = REGIONS[name]
@@ -211,8 +212,9 @@ def test_an_abstaining_certificate_covers_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", REGIONS)
-def test_vector_field_route(name: str) -> None:
+def test_vector_field_route(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The field of every member is within the radius needed, in both norms."""
+    monkeypatch.setattr(regions, "_BUDGET", 2**22)  # eight times fewer corners
     region = REGIONS[name]
     space = VectorField().space(SIZE)
     params = torch.from_numpy(members(region, 200, corners=True))
@@ -237,7 +239,7 @@ def test_a_rotated_patch() -> None:
     assert not moved[:, outside].any()
     strong = certificate(VectorField(), Gaussian(0.3), 1000)
     assert strong.covers_region(patch)
-    assert not strong.covers_region(REGIONS["as people say it"])
+    assert not strong.covers_region(Region(Zoom(0.8, 1.2)))
 
 
 def test_a_patch_needs_a_vector_field() -> None:
@@ -313,13 +315,13 @@ def test_bad_factors_and_patches() -> None:
 
 
 def test_guarantee_shifts_enclose_each_parameter_in_spite_of_rounding() -> None:
-    """A single transformation, with 60 digits: no entry of its enclosure falls short of it.
+    """A single transformation, to 60 digits: no entry of its enclosure falls short of it.
 
-    500 random patches under one rotation each, and 500 affine maps of a rotation and a zoom.
+    80 random patches under one rotation each, and 80 affine maps of a rotation and a zoom.
     """
     generator = np.random.default_rng(3)
     with mpmath.workdps(60):
-        for _ in range(500):
+        for _ in range(80):
             theta, alpha = float(generator.uniform(-3, 3)), float(10 ** generator.uniform(-1, 3))
             cos, sin = mpmath.cos(theta), mpmath.sin(theta)
             region = Region(Rotate(theta, theta), Zoom(alpha, alpha))

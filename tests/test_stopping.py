@@ -1,4 +1,4 @@
-"""Settled is settled: every question certified, excluded or hopeless, by certificates alone."""
+"""Stopping: a decided query is certified, excluded or hopeless, by certificates alone."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from deformrs.runs import Result
 from deformrs.space import Space
 from deformrs.statistics import anytime_lower, anytime_upper, capped_lower, capped_method
 from deformrs.stopping import GIVEN_UP, Rule, Stopping, looks, parse_queries
-from stopping_cases import ANGLE, BOTH, CASES, PLACE, answers, certificate, rule_of, settled
+from stopping_cases import ANGLE, BOTH, CASES, PLACE, answers, certificate, rule_of, is_decided
 
 
 @st.composite
 def tallies(draw: st.DrawFn, rule: Rule) -> tuple[int, int]:
-    """Anything, and what lies within a few deviations of a threshold, where it matters."""
+    """Any hits, and hits within a few deviations of a threshold, where it matters."""
     trials = draw(st.integers(1, rule.n))
     if not rule.thresholds or draw(st.booleans()):
         return draw(st.integers(0, trials)), trials
@@ -42,36 +42,36 @@ def tallies(draw: st.DrawFn, rule: Rule) -> tuple[int, int]:
 def chances(
     case: str, hits: int, trials: int, n: int, alpha: float, method: str, p: float
 ) -> list[float]:
-    """The probability of each question to be certified after all n samples, if p is the truth."""
+    """Return the probability of each query to be certified after all n samples, if p is true."""
     law, space, _ = CASES[case]
 
     @functools.cache
     def final(total: int) -> list[bool]:
         return answers(case, law.certify(Counts((1, 0), (total, n - total)), space, alpha, method))
 
-    def needed(question: int) -> int:
+    def needed(query: int) -> int:
         low, high = 0, n + 1
         while low < high:
             middle = (low + high) // 2
-            low, high = (low, middle) if final(middle)[question] else (middle + 1, high)
+            low, high = (low, middle) if final(middle)[query] else (middle + 1, high)
         return low
 
-    questions = range(len(final(0)))
-    return [float(binom.sf(needed(q) - hits - 1, n - trials, p)) for q in questions]
+    queries = range(len(final(0)))
+    return [float(binom.sf(needed(q) - hits - 1, n - trials, p)) for q in queries]
 
 
 @pytest.mark.parametrize("case", CASES)
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(deadline=None, derandomize=True, max_examples=60)
 @given(
     data=st.data(),
     alpha=st.sampled_from([0.001, 0.05, 0.4]),
     n=st.sampled_from([40, 5000]),
     last_look=st.booleans(),
 )
-def test_guarantee_settled_is_certified_or_excluded_or_hopeless(
+def test_guarantee_decided_is_certified_or_excluded_or_hopeless(
     case: str, data: st.DataObject, alpha: float, n: int, last_look: bool
 ) -> None:
-    """By certificates alone, question by question; and what they settle, the rule does not miss."""
+    """By certificates alone, query by query; and the rule misses none that they decide."""
     law, space, _ = CASES[case]
     rule = rule_of(case, alpha, n, last_look=last_look)
     method = capped_method(n) if last_look else "anytime"
@@ -93,15 +93,15 @@ def test_guarantee_settled_is_certified_or_excluded_or_hopeless(
         c or not o or chance <= least
         for c, o, chance in zip(certified, open_still, hopeful, strict=True)
     ]
-    if settled(rule, hits, trials):
+    if is_decided(rule, hits, trials):
         assert all(known)
     # A certificate at a slightly stricter level is one that no rounding takes away.
     elif all(answers(case, certificate(case, hits, trials, alpha * (1 - 1e-6), method))):
-        raise AssertionError("certified, and still not settled")
+        raise AssertionError("certified, and still not decided")
 
 
 @pytest.mark.parametrize("case", ["uniform", "wide arc", "gaussian", "angle"])
-@settings(deadline=None, derandomize=True, max_examples=80)
+@settings(deadline=None, derandomize=True, max_examples=50)
 @given(data=st.data(), n=st.sampled_from([100, 20_000]), last_look=st.booleans())
 def test_within_the_tolerance_more_samples_gain_less(
     case: str, data: st.DataObject, n: int, last_look: bool
@@ -117,10 +117,10 @@ def test_within_the_tolerance_more_samples_gain_less(
     most = law.radii(bound, space)[0] if bound.decides else 0.0
     gain = most - certificate(case, hits, trials, 0.01, method).radius
     expected = gain < 0.05 or trials == n
-    assert settled(rule, hits, trials) == expected or math.isclose(gain, 0.05, rel_tol=1e-9)
+    assert is_decided(rule, hits, trials) == expected or math.isclose(gain, 0.05, rel_tol=1e-9)
 
 
-def test_radii_and_tolerance_must_both_be_settled() -> None:
+def test_radii_and_tolerance_must_both_be_decided() -> None:
     law, radii = Uniform(1.0), ("5deg",)
     one = Stopping(radii=radii).rule(law, ANGLE, 0.001, 10_000)
     other = Stopping(tolerance="20deg").rule(law, ANGLE, 0.001, 10_000)
@@ -132,19 +132,19 @@ def test_radii_and_tolerance_must_both_be_settled() -> None:
     assert (first & ~second).any()
     assert (second & ~first).any()
     # Few hits: nothing is to be gained, for the candidate cannot come to decide.
-    assert settled(other, 10, 1000)
+    assert is_decided(other, 10, 1000)
 
 
-def test_what_nothing_can_certify_is_settled_at_once() -> None:
+def test_a_query_that_nothing_can_certify_is_decided_at_once() -> None:
     law = Uniform(math.radians(54))
     for radius in ("54deg", "55deg", "400deg"):
         rule = Stopping(radii=(radius,)).rule(law, ANGLE, 0.001, 100_000)
         assert rule.thresholds == ()
-        assert settled(rule, 1, 1)
-    # 20 samples are too few for 45 degrees, whatever they say; 30 leave hope until a miss or two.
-    assert settled(Stopping(radii=("45deg",)).rule(law, ANGLE, 0.001, 20), 1, 1)
-    assert not settled(Stopping(radii=("45deg",)).rule(law, ANGLE, 0.001, 200), 1, 1)
-    assert settled(Stopping(radii=("45deg",)).rule(law, ANGLE, 0.001, 200), 80, 100)
+        assert is_decided(rule, 1, 1)
+    # 20 samples are too few for 45 degrees, whatever they are; 200 leave hope until a miss or two.
+    assert is_decided(Stopping(radii=("45deg",)).rule(law, ANGLE, 0.001, 20), 1, 1)
+    assert not is_decided(Stopping(radii=("45deg",)).rule(law, ANGLE, 0.001, 200), 1, 1)
+    assert is_decided(Stopping(radii=("45deg",)).rule(law, ANGLE, 0.001, 200), 80, 100)
 
 
 def test_the_thresholds_are_those_of_the_closed_forms() -> None:
@@ -162,13 +162,13 @@ def test_easy_images_need_few_samples_and_hard_ones_many() -> None:
     rule = rule_of("10deg of 54", 0.001, 100_000)
     (threshold,) = rule.thresholds
     needed = {
-        truth: next(k for k in looks(100_000) if settled(rule, round(truth * k), k))
+        truth: next(k for k in looks(100_000) if is_decided(rule, round(truth * k), k))
         for truth in (1.0, 0.9, 0.7, threshold, 0.5, 0.1, 0.0)
     }
     assert max(needed[1.0], needed[0.0]) <= 25
     assert max(needed[0.9], needed[0.1]) <= 60
     assert max(needed[0.7], needed[0.5]) <= 1000
-    # At the threshold itself, 100,000 samples certify one in a thousand: it is not waited for.
+    # At the threshold itself, 100,000 samples certify one in a thousand: that is too rare to wait for.
     assert 30_000 < needed[threshold] < 90_000
 
 
@@ -190,10 +190,10 @@ def test_many_images_are_those_one_by_one() -> None:
     hits = rng.binomial(trials, rng.choice([0.3, 0.6, 0.95, 1.0], 300))
     together = rule.decided(hits, trials)
     assert together.dtype == bool
-    assert together.tolist() == [settled(rule, h, t) for h, t in zip(hits, trials, strict=True)]
+    assert together.tolist() == [is_decided(rule, h, t) for h, t in zip(hits, trials, strict=True)]
     assert 0 < together.sum() < 300
     assert rule.decided(hits[:0], trials[:0]).shape == (0,)
-    assert settled(rule, 3000, 5000)  # the end, however open the question
+    assert is_decided(rule, 3000, 5000)  # the end, however open the query
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_impossible_counts_are_refused(hits: list[int], trials: list[int], messa
         ((), (), math.nan, "the tolerance is nan"),
     ],
 )
-def test_nonsense_is_refused_when_it_is_said(
+def test_bad_queries_are_refused(
     radii: object, regions: object, tolerance: object, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
@@ -249,10 +249,10 @@ def test_nonsense_is_refused_when_it_is_said(
         (Stopping(tolerance="-1deg"), "the tolerance is '-1deg'; it must be finite"),
     ],
 )
-def test_nonsense_is_refused_when_the_space_is_known(stopping: Stopping, message: str) -> None:
-    for ask in (stopping.check, lambda space: stopping.rule(Uniform(1.0), space, 0.001, 100)):
+def test_bad_queries_are_refused_when_the_space_is_known(stopping: Stopping, message: str) -> None:
+    for check in (stopping.check, lambda space: stopping.rule(Uniform(1.0), space, 0.001, 100)):
         with pytest.raises(InputError, match=message):
-            ask(ANGLE)
+            check(ANGLE)
 
 
 def test_a_radius_is_one_number_only_for_one_family() -> None:
@@ -276,9 +276,9 @@ def test_impossible_levels_laws_and_numbers_are_refused() -> None:
         stopping.rule(Uniform(4.0), ANGLE, 0.001, 100)
 
 
-def test_the_configuration_tells_what_is_asked() -> None:
-    def config(**asked: object) -> str:
-        return json.dumps(Stopping(**asked).to_config())  # type: ignore[arg-type]
+def test_the_configuration_holds_every_query() -> None:
+    def config(**queries: object) -> str:
+        return json.dumps(Stopping(**queries).to_config())  # type: ignore[arg-type]
 
     region = Region.parse("rotation<=10deg")
     assert config(radii=["10deg", np.float64(0.5)], tolerance="1deg") == (
@@ -305,20 +305,20 @@ def result(
 
 
 def test_a_radius_is_read_in_the_unit_of_the_family() -> None:
-    asked = parse_queries(["10deg", "45deg", "0.5rad"], [])
-    assert [q.holds(result(Rotation(), Uniform(0.6))) for q in asked] == [True, False, True]
-    assert [q.holds(result(Rotation(), Uniform(0.6), label=0)) for q in asked] == [False] * 3
-    assert [q.words for q in asked][:2] == ["up to 10deg", "up to 45deg"]
+    queries = parse_queries(["10deg", "45deg", "0.5rad"], [])
+    assert [q.holds(result(Rotation(), Uniform(0.6))) for q in queries] == [True, False, True]
+    assert [q.holds(result(Rotation(), Uniform(0.6), label=0)) for q in queries] == [False] * 3
+    assert [q.words for q in queries][:2] == ["up to 10deg", "up to 45deg"]
 
 
 def test_beyond_half_a_turn_there_is_no_other_angle() -> None:
-    """The rule that stops sampling asks the same as what is asked of results and in reports."""
+    """Stopping, queries of results and reports read an angle alike."""
     whole, part = Uniform(math.pi), Uniform(0.6)
     space = Rotation().space((28, 28))
     for text in ("180deg", "270deg", "720deg"):
-        (asked,) = parse_queries([text], [])
-        assert asked.holds(result(Rotation(), whole))
-        assert not asked.holds(result(Rotation(), part))
+        (query,) = parse_queries([text], [])
+        assert query.holds(result(Rotation(), whole))
+        assert not query.holds(result(Rotation(), part))
         assert Radius(text, space.blocks[0]).value((28, 28)) == math.pi
         assert Stopping(radii=(text,)).rule(whole, space, 0.001, 10).thresholds
     half, more = (Stopping(radii=(r,)).rule(whole, space, 0.001, 10) for r in (math.pi, 5.0))
@@ -326,19 +326,19 @@ def test_beyond_half_a_turn_there_is_no_other_angle() -> None:
 
 
 def test_a_radius_in_pixels_depends_on_the_size_of_the_image() -> None:
-    (asked,) = parse_queries(["5px"], [])
-    assert asked.holds(result(Translation(), Gaussian(0.2), size=(64, 64)))
-    assert not asked.holds(result(Translation(), Gaussian(0.2), size=(16, 16)))
+    (query,) = parse_queries(["5px"], [])
+    assert query.holds(result(Translation(), Gaussian(0.2), size=(64, 64)))
+    assert not query.holds(result(Translation(), Gaussian(0.2), size=(16, 16)))
 
 
-def test_a_region_is_asked_of_affine_and_composed_certificates() -> None:
-    (asked,) = parse_queries([], ["rotation<=2deg, shift<=1px"])
-    assert asked.holds(result(Affine(), Gaussian(0.3)))
-    assert not asked.holds(result(Affine(), Gaussian(0.02)))
-    assert asked.words == "for rotation<=2deg, shift<=1px"
+def test_a_region_is_read_off_affine_certificates() -> None:
+    (query,) = parse_queries([], ["rotation<=2deg, shift<=1px"])
+    assert query.holds(result(Affine(), Gaussian(0.3)))
+    assert not query.holds(result(Affine(), Gaussian(0.02)))
+    assert query.words == "for rotation<=2deg, shift<=1px"
 
 
-def test_what_cannot_be_asked_is_said_beforehand() -> None:
+def test_impossible_queries_are_refused_beforehand() -> None:
     radius, region = parse_queries(["10deg"], ["rotation<=2deg, scale=0.8..1.2"])
     with pytest.raises(UnsupportedError, match="ask for a region"):
         radius.check(Compose(Rotation(), Translation()).space((28, 28)))

@@ -56,7 +56,7 @@ def test_the_best_that_the_usual_protocol_can_give() -> None:
     assert clopper_pearson_lower(100_000, 100_000, 0.001) == pytest.approx(0.999930925, abs=1e-9)
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=150)
 @given(tallies(), ALPHAS)
 def test_agrees_with_the_beta_quantiles_of_scipy(tally: tuple[int, int], alpha: float) -> None:
     hits, trials = tally
@@ -77,7 +77,7 @@ def test_agrees_with_scipy_binomtest(hits: int, trials: int, alpha: float) -> No
     assert clopper_pearson_upper(hits, trials, alpha) == pytest.approx(below.high, abs=1e-9)
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(deadline=None, derandomize=True, max_examples=100)
 @given(tallies(), ALPHAS)
 def test_more_hits_a_larger_alpha_and_fewer_misses_raise_the_lower_bound(
     tally: tuple[int, int], alpha: float
@@ -92,7 +92,7 @@ def test_more_hits_a_larger_alpha_and_fewer_misses_raise_the_lower_bound(
         assert clopper_pearson_lower(hits, trials + 1, alpha) < value
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(deadline=None, derandomize=True, max_examples=100)
 @given(tallies(), ALPHAS)
 def test_hits_and_misses_mirror_each_other(tally: tuple[int, int], alpha: float) -> None:
     hits, trials = tally

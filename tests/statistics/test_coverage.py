@@ -4,7 +4,7 @@ A certification is false if its lower bound lies above the true probability of t
 upper bound below that of another class, or if it decides for a class that is not the most
 probable. The number of false ones is put to an exact binomial test of "the rate is at most alpha",
 which rejects below a p-value of 1e-6. So a correct certifier is rejected with probability at most
-1e-6 a setting, 4e-5 over all of this file, each setting being 20,000 certifications at
+1e-6 a setting, 6e-5 over all of this file, each setting being 10,000 certifications at
 alpha = 0.05. (Seeds are fixed: it either always happens or never.)
 
 The same test must reject certifiers that are broken in ways people do break them.
@@ -27,18 +27,18 @@ from deformrs.statistics import bound, clopper_pearson_lower
 Certifier = Callable[[Counts, float], Bound]
 
 ALPHA = 0.05
-RUNS = 20_000
+RUNS = 10_000
 ONE_LOOK = (200,)
 EVERY_BLOCK = tuple(range(20, 601, 20))
 
 
 def rejects(false_count: int, trials: int, alpha: float) -> bool:
-    """Is the claim "at most a share alpha of the certificates is false" untenable?"""
+    """Return whether "at most a share alpha of the certificates is false" is untenable."""
     return bool(binomtest(false_count, trials, alpha, alternative="greater").pvalue < 1e-6)
 
 
 def is_false(candidate: int, found: Bound, truth: Sequence[float]) -> bool:
-    """Does the bound, or the decision it makes, contradict the true probabilities?"""
+    """Return whether the bound, or the decision it makes, contradicts the true probabilities."""
     mine, rival = truth[candidate], max((*truth[:candidate], *truth[candidate + 1 :]))
     return found.lower > mine or found.upper < rival or (found.decides and mine < rival)
 
@@ -51,23 +51,29 @@ def false_certificates(
     runs: int = RUNS,
     seed: int = 0,
 ) -> int:
-    """How many of `runs` simulated certifications are false at any of the `looks`.
+    """Return how many of `runs` simulated certifications are false at any of the `looks`.
 
     Who may look several times may stop at the look of their choice, so one false look is enough.
     (For two equally probable classes, "stop as soon as it certifies" is false exactly then.)
+    Every certifier of this file depends on the counts only through the candidate, its hits and
+    the most hits of another class, so it is evaluated once for each such triple.
     """
     rng = np.random.default_rng([seed, len(looks), len(truth)])
     selections = rng.multinomial(n0, truth, size=runs)
     steps = [rng.multinomial(n, truth, size=runs) for n in np.diff(looks, prepend=0)]
     ever = np.zeros(runs, dtype=bool)
+    candidates, rows = selections.argmax(axis=1), np.arange(runs)
     for estimations in np.cumsum(steps, axis=0):
-        outcomes = np.stack([selections, estimations], axis=1)
-        distinct, which = np.unique(outcomes, axis=0, return_inverse=True)
+        others = estimations.copy()
+        others[rows, candidates] = -1
+        keys = (candidates, estimations[rows, candidates], others.max(axis=1))
+        flat = np.ravel_multi_index(keys, (len(truth), looks[-1] + 1, looks[-1] + 1))
+        _, first, which = np.unique(flat, return_index=True, return_inverse=True)
         wrong = []
-        for selection, estimation in distinct.tolist():
-            counts = Counts(tuple(selection), tuple(estimation))
+        for k in first:
+            counts = Counts(tuple(selections[k].tolist()), tuple(estimations[k].tolist()))
             wrong.append(is_false(counts.candidate, certifier(counts, ALPHA), truth))
-        ever |= np.array(wrong)[which.ravel()]
+        ever |= np.array(wrong)[which]
     return int(ever.sum())
 
 
@@ -153,7 +159,7 @@ def no_correction_for_classes(counts: Counts, alpha: float) -> Bound:
         (twice_the_level, TIE_OF_TWO, ONE_LOOK),
         (wald, spread(0.99, 2), ONE_LOOK),
         (shared_samples, TIE_OF_TEN, ONE_LOOK),
-        (no_correction_for_classes, TWO_OF_TEN, (1000,)),
+        (no_correction_for_classes, TWO_OF_TEN, (400,)),
         (certifier_of("clopper_pearson"), TIE_OF_TWO, EVERY_BLOCK),
     ],
     ids=["twice", "wald", "shared", "uncorrected", "peeked"],
@@ -161,7 +167,7 @@ def no_correction_for_classes(counts: Counts, alpha: float) -> Bound:
 def test_broken_certifiers_are_rejected(
     broken: Certifier, truth: Sequence[float], looks: Sequence[int]
 ) -> None:
-    """Not by luck: their rate is at least half as large again as alpha, 16 deviations above it."""
+    """Not by luck: their rate is at least half as large again as alpha, 11 deviations above it."""
     count = false_certificates(broken, truth, looks)
     assert rejects(count, RUNS, ALPHA)
     assert count > 1.5 * ALPHA * RUNS
@@ -178,11 +184,11 @@ def test_selection_on_shared_samples_is_wrong_for_two_classes_already() -> None:
 
 def test_rejects_is_calibrated() -> None:
     """The smallest rejected count has a tail below 1e-6 under a rate of exactly alpha, and it is
-    small enough to notice a rate of 0.06."""
+    small enough to notice a rate of 0.065."""
     smallest = next(k for k in range(RUNS) if rejects(k, RUNS, ALPHA))
     assert binomtest(smallest, RUNS, ALPHA, alternative="greater").pvalue < 1e-6
     assert binomtest(smallest - 1, RUNS, ALPHA, alternative="greater").pvalue >= 1e-6
-    assert ALPHA * RUNS < smallest < 0.06 * RUNS
+    assert ALPHA * RUNS < smallest < 0.065 * RUNS
 
 
 @pytest.mark.parametrize(
