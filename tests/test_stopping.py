@@ -25,7 +25,7 @@ from deformrs.runs import Result
 from deformrs.space import Space
 from deformrs.statistics import anytime_lower, anytime_upper, capped_lower, capped_method
 from deformrs.stopping import GIVEN_UP, Rule, Stopping, looks, parse_queries
-from stopping_cases import ANGLE, BOTH, CASES, PLACE, answers, certificate, rule_of, is_decided
+from stopping_cases import ANGLE, BOTH, CASES, PLACE, answers, certificate, is_decided, rule_of
 
 
 @st.composite
@@ -168,7 +168,7 @@ def test_easy_images_need_few_samples_and_hard_ones_many() -> None:
     assert max(needed[1.0], needed[0.0]) <= 25
     assert max(needed[0.9], needed[0.1]) <= 60
     assert max(needed[0.7], needed[0.5]) <= 1000
-    # At the threshold itself, 100,000 samples certify one in a thousand: that is too rare to wait for.
+    # At the threshold itself, 100,000 samples certify one in a thousand: too rare to wait for.
     assert 30_000 < needed[threshold] < 90_000
 
 

@@ -95,9 +95,7 @@ def test_a_true_query_is_excluded_with_a_small_probability(case: str) -> None:
 
 @pytest.mark.parametrize("power", [0.3, 0.9])
 @pytest.mark.parametrize("case", ONE)
-def test_few_images_that_all_samples_would_certify_are_given_up(
-    case: str, power: float
-) -> None:
+def test_few_images_that_all_samples_would_certify_are_given_up(case: str, power: float) -> None:
     """Of images that all wait for the last look, a share `power` is certified then.
 
     A difference beyond the share that may be given up and five standard errors fails.
