@@ -1,19 +1,22 @@
-"""Trainings that were interrupted or killed resume, and only with the settings they began with."""
+"""Trainings that were interrupted or killed resume, in one process or several."""
 
 from __future__ import annotations
 
 import json
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 from safetensors.torch import save_file
 
-from commands import ENVIRONMENT, QUICK, SMOOTHING, command, run_inside
+from commands import ENVIRONMENT, QUICK, command, deformrs, run_inside
+from deformrs.config import Config
 from deformrs.errors import InputError
 from deformrs.models import SmallCNN
+from deformrs.training.output import TrainingFolder
 
 
 def test_a_finished_training_is_left_as_it_is(data: Path, usual: Path) -> None:
@@ -24,30 +27,44 @@ def test_a_finished_training_is_left_as_it_is(data: Path, usual: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in usual.rglob("*.*")} == before
 
 
-def test_resume_after_sigkill_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
-    """A process is killed within an epoch; another one goes on to the very same weights."""
-    options = ["--data", "digits", "--model", "small_cnn:width=8", *SMOOTHING, "--device", "cpu"]
-    options += ["--epochs", "1", "--batch-size", "40", "--no-tensorboard", "--hold-out", "0.05"]
-    run_inside("train", *options, "--out", tmp_path / "whole")
+KILLED = """
+import os, signal
+from deformrs.cli import main
+from deformrs.training import loop
+from deformrs.training.checkpoints import Checkpoints
+
+loop.SECONDS_BETWEEN_REPORTS = -1.0  # a checkpoint in every step
+write = Checkpoints.write
+
+def write_and_die(checkpoints, snapshot):
+    write(checkpoints, snapshot)
+    if snapshot.step == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Checkpoints.write = write_and_die
+main()
+"""
+
+
+def test_resume_after_sigkill_in_the_middle_of_an_epoch(
+    data: Path, usual: Path, tmp_path: Path
+) -> None:
+    """A process is killed within an epoch; another one resumes to the very same weights."""
     out = tmp_path / "killed"
-    state = out / "checkpoints" / "state.json"
-    with subprocess.Popen(
-        command("train", *options, "--checkpoint-seconds", "0", "--out", out),
-        cwd=tmp_path,
+    options = ["train", "--data", str(data), *QUICK, "--out", str(out)]
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, *options, "--checkpoint-seconds", "0"],
         env=ENVIRONMENT,
         stdout=subprocess.DEVNULL,
-    ) as process:
-        while not state.exists():
-            assert process.poll() is None
-            time.sleep(0.001)
-        process.send_signal(signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL
-    assert 0 < json.loads(state.read_text())["step"] < 95
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert json.loads((out / "checkpoints" / "state.json").read_text())["step"] == 3
     with pytest.raises(InputError, match="not finished"):
         run_inside("certify", "--model", out)
-    assert "resuming after 0." in run_inside("train", *options, "--out", out)
+    assert "resuming after 0.6 epochs" in run_inside(*options)
     for name in ("model.safetensors", "model.json", "best/model.safetensors"):
-        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        assert (out / name).read_bytes() == (usual / name).read_bytes()
     assert not (out / "checkpoints").exists()
 
 
@@ -88,23 +105,53 @@ def test_a_custom_family_binds_by_its_content(data: Path, tmp_path: Path) -> Non
         run_inside("train", "--data", data, *own, "--out", tmp_path / "run")
 
 
-def test_an_interrupted_training_keeps_its_checkpoint(tmp_path: Path) -> None:
-    options: list[str | Path] = ["--data", "digits", "--model", "small_cnn:width=8", *SMOOTHING]
-    options += ["--device", "cpu", "--epochs", "500", "--out", tmp_path / "run"]
+def test_an_interrupt_ends_both_processes_and_one_can_resume(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["train", "--data", str(data), *QUICK, "--hold-out", "0.25", "--epochs", "100000"]
+    options += ["--checkpoint-seconds", "0", "--out", str(tmp_path / "run")]
+    state = tmp_path / "run" / "checkpoints" / "state.json"
     with subprocess.Popen(
-        command("train", *options),
-        cwd=tmp_path,
+        command(*options, "--devices", "2"),
         env=ENVIRONMENT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        epochs = tmp_path / "run" / "epochs.jsonl"
-        while not epochs.exists() or not epochs.read_text():
+        while not state.exists():
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate()
+        _, errors = process.communicate()
     assert process.returncode == 130
-    assert "what was done is kept" in said
-    assert json.loads((tmp_path / "run/checkpoints/state.json").read_text())["step"] > 31
+    assert errors.strip().startswith("error: interrupted; what was done is kept")
+    assert len(errors.strip().splitlines()) == 1
+    step = json.loads(state.read_text())["step"]
+
+    add_epoch = TrainingFolder.add_epoch
+
+    def interrupt(folder: TrainingFolder, record: Config) -> None:
+        add_epoch(folder, record)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(TrainingFolder, "add_epoch", interrupt)
+    resumed = deformrs(*options, code=130)
+    assert f"resuming after {step / 3:.1f} epochs" in resumed.stdout
+    assert "what was done is kept" in resumed.stderr
+    assert json.loads(state.read_text())["step"] > step
+
+
+def test_torchrun_starts_the_processes(data: Path, tmp_path: Path) -> None:
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    options = ["train", "--data", str(data), *QUICK, "--out", str(tmp_path / "run")]
+    done = subprocess.run(
+        [sys.executable, *torchrun, "-m", "deformrs", *options],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "in 2 processes" in done.stdout
+    assert done.stdout.count("best epoch") == done.stdout.count("next:") == 1  # only one speaks
+    assert "trained already" in deformrs(*options).stdout
