@@ -127,7 +127,9 @@ def test_a_full_disk_loses_nothing(photos: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(2.5 * path.stat().st_size), limits[1]))
     try:
-        assert "File too large" in fails(*certify(), cwd=folder)
+        line = fails(*certify(), cwd=folder)
+        assert "File too large" in line
+        assert "run/certificates.jsonl" in line
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert len(load_run(folder / "run")) == 2

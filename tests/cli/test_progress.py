@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 import deformrs.cli.progress as progress
-from deformrs.cli.progress import Downloads, Rates, step
+from deformrs.cli.progress import Downloads, step
 
 
 def test_one_plain_line_where_there_is_no_terminal() -> None:
@@ -69,13 +69,3 @@ def test_downloads_are_shown_file_by_file() -> None:
         fetched("a.gz", 10_000_000, 10_000_000)
         fetched("b.gz", 500_000, None)
     assert out.getvalue() == "downloading a.gz, MB: 10/10\ndownloading b.gz, MB: 0/1\n"
-
-
-def test_rates_count_from_their_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr("time.monotonic", lambda: now)
-    rates = Rates()
-    rates.add(samples=1000)
-    rates.add(samples=3000, images=8)
-    now = 102.0
-    assert rates.words == "4 img/s, 2,000 samples/s"

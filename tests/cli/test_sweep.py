@@ -247,7 +247,7 @@ def test_training_goes_on_from_the_weights_of_a_network_of_ones_own() -> None:
     Path("net.py").write_text(OWN_NETWORK)
     own = FILE.replace('"small_cnn"', '"net.py:build"\nmean = [0.2]\nstd = [0.3]')
     sweep_file(own + BEGUN + "train = { learning_rate = 1e-12 }\n")
-    assert "is Python code" in inside("sweep", "some.toml", code=1)[1]
+    assert "a Python file that is executed" in inside("sweep", "some.toml", code=1)[1]
     assert not Path("runs").exists()
     said, errors = inside("sweep", "some.toml", "--trust-code")
     assert errors == ""

@@ -213,7 +213,7 @@ def test_guarantee_python_code_that_a_sweep_names_is_not_executed(tmp_path: Path
     """Guarantee of `read_sweep`: without `trust_code`, no Python file is executed."""
     marker = tmp_path / "executed"
     (tmp_path / "net.py").write_text(f"open({str(marker)!r}, 'w')\n")
-    with pytest.raises(InputError, match="is Python code.*add --trust-code"):
+    with pytest.raises(InputError, match="a Python file that is executed.*--trust-code"):
         planned(tmp_path, (DATA + RUN).replace(old, f"{tmp_path / 'net.py'}:build"))
     assert not marker.exists()
 

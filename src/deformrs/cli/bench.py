@@ -76,7 +76,7 @@ def bench(
     from rich.console import Console
 
     from deformrs.cli.options import chosen_device
-    from deformrs.cli.progress import step
+    from deformrs.cli.progress import print_plain, step
     from deformrs.cli.throughput import machine, measure, select_cases
     from deformrs.errors import ModelError
     from deformrs.models.inference import natural_precision
@@ -112,7 +112,7 @@ def bench(
         for kind, text in (("failed", row.error), ("note", row.warning)):
             if text is not None:
                 line = f"{kind}: {row.case.network}, {row.case.family}: {text}"
-                console.print(line, markup=False, soft_wrap=True)
+                print_plain(console, line)
     failures = sum(row.error is not None for row in rows)
     if failures:
         raise ModelError(

@@ -23,7 +23,7 @@ from deformrs.cli.options import (
     smoothing_options,
 )
 from deformrs.cli.parameters import is_typed, split_list
-from deformrs.cli.progress import Advance, Downloads, Rates, step
+from deformrs.cli.progress import Advance, Downloads, print_plain, step
 from deformrs.dataset import certify_dataset, select_indices
 from deformrs.geometry import size_of
 from deformrs.report.summary import count_certified, noise_words, summarise
@@ -85,12 +85,12 @@ def certify(
             "note: the model was trained on these images; their certified accuracy says little",
             err=True,
         )
-    console.print(job.execution, markup=False, soft_wrap=True)
+    print_plain(console, job.execution)
     results = certify_job(job, sampling, task.out, console, queries)
     stopping = sampling.stopping(queries)
-    for line in summary(results, queries, averaged=not stopping or bool(stopping.tolerance)):
-        console.print(line, markup=False, soft_wrap=True)
-    console.print(f"\nnext: deformrs report {task.out}", markup=False, soft_wrap=True)
+    averaged = not stopping or bool(stopping.tolerance)
+    print_plain(console, *summary(results, queries, averaged=averaged))
+    print_plain(console, f"\nnext: deformrs report {task.out}")
 
 
 def certify_job(
@@ -109,7 +109,7 @@ def certify_job(
     display = _Display(queries, total, sampling.n0 + sampling.n if stopping is None else None)
     compiled, began = job.classifier.sampler.compiled, time.perf_counter()
     if compiled != "no":
-        console.print(f"compiling ({compiled}) …", markup=False)
+        print_plain(console, f"compiling ({compiled}) …")
     results = certify_dataset(
         job.classifier,
         job.images,
@@ -127,7 +127,7 @@ def certify_job(
         progress=Progress(display.checked, display.sampled, display.decided),
     )
     if compiled != "no" and job.classifier.sampler.compiled == compiled:
-        console.print(f"compiled in {time.perf_counter() - began:.1f} s", markup=False)
+        print_plain(console, f"compiled in {time.perf_counter() - began:.1f} s")
     with step(console, "certifying", total) as display.advance:
         return [display.add(result) for result in results]
 
@@ -141,22 +141,24 @@ class _Display:
         self._certified = dict.fromkeys(queries, 0)
         self._total = total
         self._samples_per_image = samples_per_image
-        self._rates = Rates()
+        self._began = time.monotonic()
         self._results = 0
         # Several images may be sampled together, before the result of the first.
         self._sampled = self._decided = 0
+        # Of this process, without what was read from the folder.
+        self._own_samples = self._own_images = 0
 
     def checked(self, images: int) -> None:
         self.advance(0, f"{images} images checked")
 
     def sampled(self, samples: int) -> None:
         self._sampled += samples
-        self._rates.add(samples=samples)
+        self._own_samples += samples
         self._show()
 
     def decided(self, images: int) -> None:
         self._decided += images
-        self._rates.add(images=images)
+        self._own_images += images
 
     def add(self, result: Result) -> Result:
         self._results += 1
@@ -164,7 +166,7 @@ class _Display:
             self._decided = max(0, self._decided - 1)
         elif self._sampled >= self._samples_per_image:  # not read from the folder
             self._sampled -= self._samples_per_image
-            self._rates.add(images=1)
+            self._own_images += 1
         for query in self._certified:
             self._certified[query] += count_certified([result], query)
         self._show()
@@ -174,13 +176,17 @@ class _Display:
         ahead: float = self._decided
         if self._samples_per_image is not None:
             ahead = self._sampled / self._samples_per_image
-        words = [self._rates.words]
+        words = []
+        if self._own_samples:
+            seconds = max(time.monotonic() - self._began, 1e-9)
+            words.append(f"{self._own_images / seconds:.3g} img/s")
+            words.append(f"{self._own_samples / seconds:,.0f} samples/s")
         if self._results:
             words += [
                 f"{percent_down(count, self._results)} % {query.words}"
                 for query, count in self._certified.items()
             ]
-        self.advance(min(self._results + ahead, self._total), ", ".join(filter(None, words)))
+        self.advance(min(self._results + ahead, self._total), ", ".join(words))
 
 
 def summary(

@@ -7,13 +7,14 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from deformrs.cli.options import (
     EXECUTION,
     DataOptions,
     ModelOptions,
     SmoothingOptions,
+    options_from,
 )
 from deformrs.config import Config
 from deformrs.data import HeldOut, ImageSet
@@ -286,7 +287,7 @@ def options_from_run(folder: Path) -> tuple[ModelOptions, DataOptions, Smoothing
             "must be made by deformrs certify",
             "give --model and so on instead",
         )
-    values = {
+    values: dict[str, object] = {
         key: tuple(value) if isinstance(value, list) else value
         for key, value in given.items()
         if key not in EXECUTION  # these are the user's to choose, above all whether to trust code
@@ -297,17 +298,12 @@ def options_from_run(folder: Path) -> tuple[ModelOptions, DataOptions, Smoothing
             find = located_code if key == "deformation" else located
             values[key] = find(text, folder, given)
     values["precision"] = stored_precision(config)
-    held_out = HeldOut.from_about(config.get("data"))
+    values["held_out"] = HeldOut.from_about(config.get("data"))
     return (
-        ModelOptions(**_fields(ModelOptions, values)),
-        DataOptions(**_fields(DataOptions, values), held_out=held_out),
-        SmoothingOptions(**_fields(SmoothingOptions, values)),
+        options_from(ModelOptions, values),
+        options_from(DataOptions, values),
+        options_from(SmoothingOptions, values),
     )
-
-
-def _fields(kind: type, values: dict[str, Any]) -> dict[str, Any]:
-    names = {field.name for field in dataclasses.fields(kind)}
-    return {key: value for key, value in values.items() if key in names}
 
 
 def stored_precision(config: Config) -> PrecisionChoice:
@@ -355,10 +351,3 @@ def _check_equal(given: ModelOptions | SmoothingOptions, own: object) -> None:
                 f"must be the run's ({expected})",
                 "leave it out, or leave --run out",
             )
-
-
-def class_names_of(config: Config) -> tuple[str, ...] | None:
-    """Return the class names that a run's configuration gives, the model's own or its data's."""
-    data = config.get("data")
-    names = data.get("class_names") if isinstance(data, dict) else None
-    return tuple(map(str, names)) if isinstance(names, list) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,8 @@ from torch import Tensor
 
 from deformrs.certificate import Certificate
 from deformrs.checks import check_integer
-from deformrs.cli.defaults import class_names_of, find_trained, options_from_run, options_of
-from deformrs.cli.jobs import check_same_model, smooth
+from deformrs.cli.defaults import find_trained, options_from_run, options_of
+from deformrs.cli.jobs import load_model_of_run, smooth
 from deformrs.cli.options import (
     DataOptions,
     ModelOptions,
@@ -48,7 +47,7 @@ from deformrs.report.gallery import (
     one_per_class,
     sample_exhibit,
 )
-from deformrs.runs import Result, read_config, read_run
+from deformrs.runs import Result, read_run
 from deformrs.sampling import Progress
 from deformrs.smoothing import SmoothedClassifier
 
@@ -132,7 +131,9 @@ def gallery(
             smoothing = trained.smoothing_for(
                 smoothing, padding_given=is_typed("padding"), trust_code=model.trust_code
             )
-    loaded = _load(model, smoothing, run)
+    loaded = None
+    if model.model:
+        loaded = model.load() if run is None else load_model_of_run(run, model, smoothing)
     preparation = model.preparation(Preparation()) if loaded is None else loaded.preparation
     names = None if loaded is None else loaded.class_names
 
@@ -173,19 +174,6 @@ def gallery(
         rows = _sample(pairs, columns, predict_n, sampling, Console(highlight=False))
         draw_samples(rows, out, names=names)
     click.echo(f"written: {out}")
-
-
-def _load(model: ModelOptions, smoothing: SmoothingOptions, run: Path | None) -> LoadedModel | None:
-    """Load the model, if there is one; with `run`, it must still be the one of that run."""
-    if not model.model:
-        return None
-    loaded = model.load()
-    if run is None:
-        return loaded
-    config = read_config(run)
-    check_same_model(config, loaded, smoothing)
-    names = loaded.class_names or class_names_of(config)
-    return dataclasses.replace(loaded, class_names=names)
 
 
 def _subject(dataset: ImageSet, index: int, result: Result | None) -> Subject:

@@ -167,8 +167,12 @@ def automatic_batch_size(loaded: LoadedModel, image: Tensor, device: torch.devic
     return size
 
 
-def check_same_model(config: Config, loaded: LoadedModel, smoothing: SmoothingOptions) -> None:
-    """Raise if model, preparation or plug-in differ from those of a run."""
+def load_model_of_run(run: Path, model: ModelOptions, smoothing: SmoothingOptions) -> LoadedModel:
+    """Load the model of a run; without class names of its own it gets those of the images.
+
+    Raise if model, preparation or plug-in differ from those that were certified.
+    """
+    loaded, config = model.load(), read_config(run)
     data = config.get("data")
     theirs: Config = {
         "model": config.get("model"),
@@ -188,6 +192,11 @@ def check_same_model(config: Config, loaded: LoadedModel, smoothing: SmoothingOp
             "must be what was certified",
             "restore it, or certify again",
         )
+    names = data.get("class_names") if isinstance(data, dict) else None
+    own = loaded.class_names is not None
+    if not own and isinstance(names, list) and len(names) == config.get("num_classes"):
+        loaded = dataclasses.replace(loaded, class_names=tuple(map(str, names)))
+    return loaded
 
 
 def plugin_digests(smoothing: SmoothingOptions) -> Config:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import click
 import torch
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
+Options = TypeVar("Options")
 
 EXECUTION = ("compile", "device", "batch_size", "trust_code")
 """Options of a model that a later command may choose anew; a run does not store them."""
@@ -195,6 +196,12 @@ def plain_options(options: DataclassInstance) -> Config:
     }
 
 
+def options_from(kind: type[Options], values: Mapping[str, object]) -> Options:
+    """Return the options of that kind among these values."""
+    names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**{key: value for key, value in values.items() if key in names})
+
+
 def grouped(
     argument: str, build: Callable[..., DataclassInstance], *options: Decorator
 ) -> Decorator:
@@ -291,17 +298,22 @@ def model_options(*, required: bool) -> Decorator:
     )
 
 
+def data_option(*, required: bool) -> Decorator:
+    """Add `--data`."""
+    return click.option(
+        "--data",
+        **requirement(required),
+        help="digits, mnist, cifar10 (mnist:FOLDER for a copy of yours), a folder of class "
+        "folders, a folder with labels.csv, or images.npz.",
+    )
+
+
 def data_options(*, required: bool) -> Decorator:
     """Add `--data` and its split: the argument `data`, a `DataOptions`."""
     return grouped(
         "data",
         DataOptions,
-        click.option(
-            "--data",
-            **requirement(required),
-            help="digits, mnist, cifar10 (mnist:FOLDER for a copy of yours), a folder of class "
-            "folders, a folder with labels.csv, or images.npz.",
-        ),
+        data_option(required=required),
         click.option(
             "--split",
             type=Word("test", "train", "held-out"),

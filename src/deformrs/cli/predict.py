@@ -11,8 +11,8 @@ import click
 import torch
 
 from deformrs.certificate import Certificate
-from deformrs.cli.defaults import class_names_of, find_trained, options_of
-from deformrs.cli.jobs import check_same_model, smooth
+from deformrs.cli.defaults import find_trained, options_of
+from deformrs.cli.jobs import load_model_of_run, smooth
 from deformrs.cli.options import (
     ModelOptions,
     SamplingOptions,
@@ -27,7 +27,7 @@ from deformrs.data import load_image
 from deformrs.errors import InputError, ModelError
 from deformrs.geometry import size_of
 from deformrs.rounding import format_down
-from deformrs.runs import Result, read_config
+from deformrs.runs import Result
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.stopping import Query, parse_queries
 
@@ -148,12 +148,8 @@ def predictions(
 
     With `run`, raise unless the model is still the one that was certified there.
     """
-    loaded = model.load()
+    loaded = model.load() if run is None else load_model_of_run(run, model, smoothing)
     names = loaded.class_names
-    if run is not None:
-        config = read_config(run)
-        check_same_model(config, loaded, smoothing)
-        names = names or class_names_of(config)
     classifier: SmoothedClassifier | None = None
     for file in files:
         try:

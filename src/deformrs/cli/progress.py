@@ -24,6 +24,12 @@ Advance = Callable[[float, str], None]
 SECONDS_BETWEEN_LINES = 60.0
 
 
+def print_plain(console: Console, *lines: str) -> None:
+    """Print lines as they are: without markup, colours or wrapping."""
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
 class _WithWords(Progress):
     """A bar, with the description on a line of its own: both fit on a narrow terminal."""
 
@@ -51,10 +57,11 @@ def step(console: Console, title: str, total: int) -> Iterator[Advance]:
             if now - printed > SECONDS_BETWEEN_LINES:
                 printed = now
                 speed = (done - first) / (now - began) if now > began else 0.0
-                _plain(console, last + (f", {(total - done) / speed:.0f} s left" if speed else ""))
+                left = f", {(total - done) / speed:.0f} s left" if speed else ""
+                print_plain(console, last + left)
 
         yield record
-        _plain(console, last or title)
+        print_plain(console, last or title)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -66,10 +73,6 @@ def step(console: Console, title: str, total: int) -> Iterator[Advance]:
     with _WithWords(*columns, console=console) as progress:
         task = progress.add_task(title, total=total, words="")
         yield lambda done, words: progress.update(task, completed=done, words=words)
-
-
-def _plain(console: Console, line: str) -> None:
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 class Downloads:
@@ -95,24 +98,3 @@ class Downloads:
             bar = step(self._console, f"downloading {name}, MB", megabytes)
             self._advance = self._open.enter_context(bar)
         self._advance(done / 1e6, "")
-
-
-class Rates:
-    """Images and samples per second since it was created."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._samples = 0
-        self._images = 0
-
-    def add(self, *, samples: int = 0, images: int = 0) -> None:
-        self._samples += samples
-        self._images += images
-
-    @property
-    def words(self) -> str:
-        """Return both rates, or nothing while only stored results were read."""
-        if not self._samples:
-            return ""
-        seconds = max(time.monotonic() - self._began, 1e-9)
-        return f"{self._images / seconds:.3g} img/s, {self._samples / seconds:,.0f} samples/s"

@@ -14,8 +14,9 @@ from deformrs.checks import check_integer
 from deformrs.cli.certify import certify_job
 from deformrs.cli.jobs import prepare
 from deformrs.cli.options import DataOptions, ModelOptions, SamplingOptions, SmoothingOptions
+from deformrs.cli.progress import print_plain
 from deformrs.cli.train import train_run
-from deformrs.cli.training_options import StartOptions, TrainingOptions
+from deformrs.cli.training_options import StartOptions, TrainingOptions, TrainingRequest
 from deformrs.data.mnist import TEST
 from deformrs.errors import InputError
 from deformrs.report.curves import draw_curve
@@ -69,7 +70,8 @@ def quickstart(out: Path, digits: int, epochs: int, n: int, alpha: float, seed: 
     out.mkdir(parents=True, exist_ok=True)
     console = Console(highlight=False)
     start = StartOptions("small_cnn:width=32")
-    train_run(start, DataOptions("digits", "train"), SMOOTHING, training, out, console)
+    request = TrainingRequest(start, DataOptions("digits", "train"), SMOOTHING, training)
+    train_run(request, out)
 
     model = ModelOptions(str(out), precision="float32", device="cpu")
     job = prepare(model, DataOptions("digits"), SMOOTHING, out)
@@ -93,12 +95,13 @@ def quickstart(out: Path, digits: int, epochs: int, n: int, alpha: float, seed: 
     else:
         (out / "gallery.png").unlink(missing_ok=True)
 
-    console.print(f"\nCertified accuracy of {digits} test digits, failure probability {alpha}:")
-    for label, percent in accuracy.items():
-        console.print(f"  any rotation up to {label:>4}   {percent:>5} %")
-    console.print(f"  average certified radius  {average}\n")
-    for name in written:
-        console.print(f"{name:<20} {out / name}", soft_wrap=True)
+    print_plain(
+        console,
+        f"\nCertified accuracy of {digits} test digits, failure probability {alpha}:",
+        *(f"  any rotation up to {label:>4}   {share:>5} %" for label, share in accuracy.items()),
+        f"  average certified radius  {average}\n",
+        *(f"{name:<20} {out / name}" for name in written),
+    )
 
 
 def _table(results: Sequence[Result], accuracy: Mapping[str, str], average: str) -> str:

@@ -16,7 +16,7 @@ from deformrs.cli.certify import certify_job
 from deformrs.cli.defaults import certification, no_test_images
 from deformrs.cli.jobs import prepare
 from deformrs.cli.options import trust_code_option
-from deformrs.cli.progress import Downloads
+from deformrs.cli.progress import Downloads, print_plain
 from deformrs.cli.sweep_file import REPORT, Sweep, plan_sweep, read_sweep
 from deformrs.cli.sweep_run import SweepRun
 from deformrs.cli.train import train_run
@@ -45,7 +45,7 @@ def complete(
     failures: dict[str, str] = {}
     for number, run in enumerate(runs, start=1):
         done = run not in missing
-        _print(console, f"[{number}/{len(runs)}] {run.name}{': done already' if done else ''}")
+        print_plain(console, f"[{number}/{len(runs)}] {run.name}{': done already' if done else ''}")
         try:
             if not done:
                 _complete(run, console)
@@ -57,7 +57,7 @@ def complete(
                 raise
             failures[run.name] = f"unexpected ({type(error).__name__}: {error})"
         if run.name in failures:
-            _print(console, f"failed: {failures[run.name]}")
+            print_plain(console, f"failed: {failures[run.name]}")
     return results, failures
 
 
@@ -75,7 +75,7 @@ def _complete(run: SweepRun, console: Console) -> None:
         if "torch._dynamo" in sys.modules:
             # Code compiled for other shapes would be generalised, and slower.
             torch.compiler.reset()
-        train_run(run.initial, run.data, run.smoothing, run.training, run.folder, console)
+        train_run(run.request, run.folder)
     test = run.test
     if test.split == HELD_OUT:  # which images these are follows from the training
         found = certification(run.model, test, run.smoothing, run.folder, padding_given=True)
@@ -154,10 +154,6 @@ def _row(run: SweepRun, results: Sequence[Result], columns: Sequence[str]) -> li
     shares = {query.text: percent(count_certified(results, query)) for query in run.queries}
     average = blocks[0].unit.format_down(summary.averages[0]) if len(blocks) == 1 else _NONE
     return [run.name, plain, *(shares.get(text, _NONE) for text in columns), average]
-
-
-def _print(console: Console, line: str) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @click.command()

@@ -17,7 +17,6 @@ command line.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,15 +25,22 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 from deformrs.checks import is_real
-from deformrs.cli.options import DataOptions, ModelOptions, SamplingOptions, SmoothingOptions
+from deformrs.cli.options import (
+    DataOptions,
+    ModelOptions,
+    SamplingOptions,
+    SmoothingOptions,
+    options_from,
+)
 from deformrs.cli.sweep_run import MACHINE_OPTIONS, SweepRun, network_in
 from deformrs.cli.training_options import StartOptions, TrainingOptions
 from deformrs.data.image_set import HELD_OUT
 from deformrs.errors import DeformRSError, InputError, UnsupportedError, did_you_mean
 from deformrs.geometry import Padding
+from deformrs.models.types import require_trust
 from deformrs.specs import parse_deformation, parse_noise
 from deformrs.stopping import Query, parse_queries
 from deformrs.training.augmentation import parse_augmentation
@@ -48,7 +54,6 @@ Hint = object
 Value = str | int | float | bool | tuple[str, ...] | tuple[float, ...] | None
 Values = dict[str, Value]
 """Options by name, each of its own type."""
-Options = TypeVar("Options")
 
 Strings, Numbers = tuple[str, ...], tuple[float, ...]
 _RULES: dict[Hint, tuple[str, str]] = {
@@ -168,12 +173,16 @@ def plan_sweep(
             begin = _earlier("begin", entry.begin, runs)
             for deformation, noise in entry.pairs(network):
                 folder = out / _new_name(entry, deformation, noise, runs)
-                smoothing = SmoothingOptions(deformation, noise, _padding(train, network))
-                if not trust_code:
-                    _check_no_code(str(train.get("model")), deformation)
-                run = _run(folder, smoothing, train, certify, network, begin)
+                for what, text in (("model", train.get("model")), ("deformation", deformation)):
+                    if ".py:" in str(text):
+                        code = f"{text}, a Python file that is executed"
+                        require_trust(trust_code, f"the {what}", code, "or leave the run out")
+                padding = train.get("padding", "zeros")
+                if network is not None:
+                    padding = network.smoothing.padding
+                smoothing = SmoothingOptions(deformation, noise, padding)  # type: ignore[arg-type]
                 queries = _fitting_queries(certify, deformation, misfits)
-                runs.append(dataclasses.replace(run, queries=queries))
+                runs.append(_run(folder, smoothing, train, certify, queries, network, begin))
     applied = {query.text for run in runs for query in run.queries}
     for text, error in misfits.items():
         if text not in applied:
@@ -252,24 +261,25 @@ def _run(
     smoothing: SmoothingOptions,
     train: Values,
     certify: Values,
+    queries: tuple[Query, ...],
     network: SweepRun | None,
     begin: SweepRun | None,
 ) -> SweepRun:
-    """Return one run, checked as far as it can be without data; its queries are missing."""
+    """Return one run, checked as far as it can be without data."""
     if network is not None:
         start, data, training = network.start, network.data, network.training
     else:
         for key in ("data", "model"):
             if not train.get(key):
                 raise InputError(key, "missing", "is needed to train", f"add {key} to [train]")
-        start, training = _build(StartOptions, train), _build(TrainingOptions, train)
-        data = _build(DataOptions, train | {"split": "train"})
+        start, training = options_from(StartOptions, train), options_from(TrainingOptions, train)
+        data = options_from(DataOptions, train | {"split": "train"})
         if training.augment != "auto":
             parse_augmentation(training.augment)
         if begin is not None:
             _check_same_network(start, begin)
     _check_noise(smoothing)
-    test = _build(DataOptions, {"data": data.data, **certify})
+    test = options_from(DataOptions, {"data": data.data, **certify})
     if test.split == HELD_OUT:
         _check_held_out(training, data, test)
     model, weights = network_in(folder if network is None else network.folder, start.model)
@@ -280,35 +290,13 @@ def _run(
         data=data,
         smoothing=smoothing,
         training=training,
-        model=_build(ModelOptions, execution | {"model": model, "weights": weights}),
+        model=options_from(ModelOptions, execution | {"model": model, "weights": weights}),
         test=test,
-        sampling=_build(SamplingOptions, certify),
-        queries=(),
+        sampling=options_from(SamplingOptions, certify),
+        queries=queries,
         network=network,
         begin=begin,
     )
-
-
-def _build(kind: type[Options], values: Values) -> Options:
-    names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    return kind(**{key: value for key, value in values.items() if key in names})
-
-
-def _padding(train: Values, network: SweepRun | None) -> Padding:
-    if network is not None:
-        return network.smoothing.padding
-    return train.get("padding", "zeros")  # type: ignore[return-value]  # checked by its hint
-
-
-def _check_no_code(model: str, deformation: str) -> None:
-    for what, text in (("the model", model), ("the deformation", deformation)):
-        if ".py:" in text:
-            raise InputError(
-                what,
-                repr(text),
-                "is Python code, which can do anything on this machine",
-                "add --trust-code if you trust the author of the sweep",
-            )
 
 
 def _check_same_network(start: StartOptions, begin: SweepRun) -> None:

@@ -14,7 +14,7 @@ from deformrs.cli.options import (
     SmoothingOptions,
     plain_options,
 )
-from deformrs.cli.training_options import StartOptions, TrainingOptions
+from deformrs.cli.training_options import StartOptions, TrainingOptions, TrainingRequest
 from deformrs.config import Config
 from deformrs.dataset import select_indices
 from deformrs.errors import InputError
@@ -64,12 +64,13 @@ class SweepRun:
         return self.network or self.begin
 
     @property
-    def initial(self) -> StartOptions:
-        """The network that training begins with."""
-        if self.begin is None:
-            return self.start
-        model, weights = network_in(self.begin.folder, self.start.model)
-        return dataclasses.replace(self.start, model=model, weights=weights, pretrained=False)
+    def request(self) -> TrainingRequest:
+        """The options of its training, which may begin with the network of another run."""
+        start = self.start
+        if self.begin is not None:
+            model, weights = network_in(self.begin.folder, start.model)
+            start = dataclasses.replace(start, model=model, weights=weights, pretrained=False)
+        return TrainingRequest(start, self.data, self.smoothing, self.training)
 
     def is_done(self) -> bool:
         """Return whether it is certified with these very options.

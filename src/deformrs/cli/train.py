@@ -26,13 +26,15 @@ from deformrs.cli.options import (
     DataOptions,
     SmoothingOptions,
     chosen_device,
+    data_option,
     plain_options,
     smoothing_options,
 )
-from deformrs.cli.progress import Downloads, step
+from deformrs.cli.progress import Downloads, print_plain, step
 from deformrs.cli.training_options import (
     StartOptions,
     TrainingOptions,
+    TrainingRequest,
     start_options,
     training_options,
 )
@@ -68,59 +70,45 @@ _MAX_EMPTY_CLASSES = 1000
 """Classes that may be without an image where labels are numbers."""
 
 
-def train_run(
-    start: StartOptions,
-    data: DataOptions,
-    smoothing: SmoothingOptions,
-    training: TrainingOptions,
-    out: Path,
-    console: Console,
-) -> None:
+def train_run(request: TrainingRequest, out: Path) -> None:
     """Train into the folder `out`, or resume what was begun there.
 
     A training that is finished with the same settings is left as it is. With several devices each
     gets a process; if torchrun has started them already, this is one of them.
     """
     count = started_processes()
-    if training.devices > 1 and count == 1:
-        arguments = (start, data, smoothing, training, out)
-        launch(training.devices, training.device, _train_process, *arguments)
-    elif training.devices in (1, count):
-        _train_process(start, data, smoothing, training, out, console)
+    devices = request.training.devices
+    if devices > 1 and count == 1:
+        launch(devices, request.training.device, _train_process, request, out)
+    elif devices in (1, count):
+        _train_process(request, out)
     else:
         raise InputError(
             "--devices",
-            training.devices,
+            devices,
             f"must agree with torchrun, which has started {count} processes",
             "leave it out",
         )
 
 
-def _train_process(
-    start: StartOptions,
-    data: DataOptions,
-    smoothing: SmoothingOptions,
-    training: TrainingOptions,
-    out: Path,
-    console: Console | None = None,
-) -> None:
+def _train_process(request: TrainingRequest, out: Path) -> None:
     """Train in this process, which may be one of several: only the first one prints and writes."""
-    with open_processes(chosen_device(training.device)) as processes, fastest_convolutions():
-        if processes.rank or console is None:
-            console = Console(highlight=False, quiet=processes.rank > 0)
+    device = chosen_device(request.training.device)
+    with open_processes(device) as processes, fastest_convolutions():
+        console = Console(highlight=False, quiet=processes.rank > 0)
         if processes.rank:
             processes.wait()  # until the first process has downloaded the data
-        job = prepare_training(start, data, smoothing, training, out, processes, console)
+        job = prepare_training(request, out, processes, console)
         if not processes.rank:
             processes.wait()
         opened = nullcontext() if processes.rank else TrainingFolder.open(out, job.config)
         with opened as folder:
             processes.wait()  # until the folder is checked
             if is_finished(out):
-                console.print(f"trained already: {out}", markup=False, soft_wrap=True)
+                print_plain(console, f"trained already: {out}")
                 Checkpoints(out / CHECKPOINTS).clear()
             else:
-                _train(job, training, processes, out, folder, console)
+                _train(job, request.training, processes, out, folder, console)
             processes.wait()
 
 
@@ -134,8 +122,9 @@ def _train(
 ) -> None:
     """Train the job and save its network; `folder` is None in processes that do not write."""
     seen, unseen = stratified_split(job.images.labels, training.hold_out, training.seed)
-    _check_network(job)
     spec = job.network.spec
+    centre = job.plan.augmentation.centre(torch.from_numpy(job.images[0][0])[None])
+    check_num_classes(spec, job.num_classes, torch.cat([centre, centre.flip(-1)]))
     if spec.mean is None and not job.network.normalises:
         mean, std = normalisation_of(job.images, seen)
         spec = dataclasses.replace(spec, mean=mean, std=std)
@@ -143,13 +132,21 @@ def _train(
     if spec.channels_last:
         classifier.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     checkpoints = Checkpoints(out / CHECKPOINTS)
+
+    def read(indices: Indices) -> Source:
+        with step(console, "reading images", len(indices)) as advance:
+            return source_for(
+                job.images,
+                indices,
+                processes.device,
+                workers=training.workers,
+                progress=lambda count: advance(count, ""),
+            )
+
+    source, held_out = read(seen), read(unseen) if len(unseen) else None
     with ExitStack() as stack:
-        source = _source(job, seen, training, processes, console)
-        held_out = None
-        if len(unseen):
-            held_out = _source(job, unseen, training, processes, console)
-        for line in _introduction(job, processes, source, held_out, checkpoints):
-            console.print(line, markup=False, soft_wrap=True)
+        introduction = _introduction(job, processes, source, held_out, checkpoints)
+        print_plain(console, *introduction)
         watch = stack.enter_context(_progress(job, training, folder, console))
         stop = stack.enter_context(_stop_signals(processes))
         trained = fit(
@@ -168,26 +165,7 @@ def _train(
     if folder is not None:
         _save(job, spec, classifier, trained, out)
         checkpoints.clear()
-        for line in _outcome(job, trained, out):
-            console.print(line, markup=False, soft_wrap=True)
-
-
-def _source(
-    job: TrainingJob,
-    indices: Indices,
-    training: TrainingOptions,
-    processes: Processes,
-    console: Console,
-) -> Source:
-    """Return the images at these indices."""
-    with step(console, "reading images", len(indices)) as advance:
-        return source_for(
-            job.images,
-            indices,
-            processes.device,
-            workers=training.workers,
-            progress=lambda count: advance(count, ""),
-        )
+        print_plain(console, *_outcome(job, trained, out))
 
 
 def _save(
@@ -224,15 +202,13 @@ class TrainingJob:
 
 
 def prepare_training(
-    start: StartOptions,
-    data: DataOptions,
-    smoothing: SmoothingOptions,
-    training: TrainingOptions,
+    request: TrainingRequest,
     out: Path,
     processes: Processes,
     console: Console,
 ) -> TrainingJob:
     """Load the images and the initial network, and check that they fit."""
+    start, data, training = request.start, request.data, request.training
     with Downloads(console) as report:
         stored = data.load(Preparation(channels=start.channels), report=report)
     num_classes = len(stored.class_names) if stored.class_names else _count_classes(stored)
@@ -246,7 +222,7 @@ def prepare_training(
         frame = dataclasses.replace(frame, channels=None)
     images = data.load(frame, num_classes, names)
     _check_unseen(start, images, training)
-    plan = _plan(network, images, smoothing, training)
+    plan = _plan(network, images, request.smoothing, training)
     on_gpu = processes.device.type == "cuda"
     precision: TrainingPrecision = plan.recipe.precision if on_gpu else "float32"
     if training.precision != "auto":
@@ -261,7 +237,7 @@ def prepare_training(
         "processes": processes.count,
         "compiled": compiled,
     }
-    plugins = plugin_digests(smoothing)
+    plugins = plugin_digests(request.smoothing)
     config: Config = {"plugins": plugins} if plugins else {}
     spec = network.spec
     config |= {
@@ -278,7 +254,7 @@ def prepare_training(
         "precision": precision,
         "options": plain_options(start)
         | plain_options(data)
-        | plain_options(smoothing)
+        | plain_options(request.smoothing)
         | {RELATIVE_TO: start_of(out)},
         "environment": environment,
     }
@@ -333,13 +309,6 @@ def _check_unseen(start: StartOptions, images: ImageSet, training: TrainingOptio
         )
 
 
-def _check_network(job: TrainingJob) -> None:
-    """Raise unless the network accepts the images and returns a score for every class."""
-    image = torch.from_numpy(job.images[0][0])[None]
-    centre = job.plan.augmentation.centre(image)
-    check_num_classes(job.network.spec, job.num_classes, torch.cat([centre, centre.flip(-1)]))
-
-
 def _introduction(
     job: TrainingJob,
     processes: Processes,
@@ -387,7 +356,7 @@ def _progress(
         if folder is not None and training.tensorboard:
             if importlib.util.find_spec("tensorboard") is None:
                 hint = "no TensorBoard files: pip install 'deformrs[tensorboard]'"
-                console.print(hint, markup=False)
+                print_plain(console, hint)
             else:
                 board = stack.enter_context(closing(_Board(folder.path / TENSORBOARD)))
         advance = stack.enter_context(step(console, "training, epochs", epochs))
@@ -481,12 +450,7 @@ def _stop_signals(processes: Processes) -> Iterator[Callable[[], bool]]:
 
 
 @click.command()
-@click.option(
-    "--data",
-    required=True,
-    help="digits, mnist, cifar10 (mnist:FOLDER for a copy of yours), a folder of class folders, "
-    "a folder with labels.csv, or images.npz.",
-)
+@data_option(required=True)
 @start_options()
 @smoothing_options(required=True)
 @training_options()
@@ -518,9 +482,10 @@ def train(
       deformrs train --data photos/ --model resnet50 --pretrained --recipe paper \\
           --deformation translation --noise gaussian:20px --out runs/photos
     """
-    console = Console(highlight=False, quiet=os.environ.get("RANK", "0") != "0")
-    train_run(start, DataOptions(data, "train"), smoothing, training, out, console)
+    request = TrainingRequest(start, DataOptions(data, "train"), smoothing, training)
+    train_run(request, out)
     model = str(out)
     if ".py:" in start.model:  # code, which is not executed because a folder names it
         model = f"{start.model} --weights {out / WEIGHTS}"
-    console.print(f"\nnext: deformrs certify --model {model} --n 1000", soft_wrap=True)
+    if os.environ.get("RANK", "0") == "0":
+        click.echo(f"\nnext: deformrs certify --model {model} --n 1000")

@@ -10,7 +10,14 @@ from typing import Literal
 import click
 
 from deformrs.checks import check_integer, check_seed
-from deformrs.cli.options import Decorator, PreparationOptions, grouped, preparation_options
+from deformrs.cli.options import (
+    DataOptions,
+    Decorator,
+    PreparationOptions,
+    SmoothingOptions,
+    grouped,
+    preparation_options,
+)
 from deformrs.cli.parameters import Word
 from deformrs.data.image_set import check_share
 from deformrs.data.preparation import Interpolation
@@ -100,6 +107,16 @@ class TrainingOptions:
             consistency=self.consistency,
             entropy=self.entropy,
         )
+
+
+@dataclass(frozen=True)
+class TrainingRequest:
+    """All options of a training but its folder."""
+
+    start: StartOptions
+    data: DataOptions
+    smoothing: SmoothingOptions
+    training: TrainingOptions
 
 
 def start_options() -> Decorator:

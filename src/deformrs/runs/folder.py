@@ -163,8 +163,8 @@ class Run:
                 self._file.write(_signed(to_record(result), self.config) + "\n")
             self._file.flush()
             os.fsync(self._file.fileno())
-        except OSError as error:  # which file it was is not in the error of a write
-            raise OSError(error.errno, error.strerror, str(self.folder / CERTIFICATES)) from error
+        except OSError as error:
+            raise self._named(error) from error
         self.results += results
         if seconds is not None:
             with (self.folder / TIMES).open("a") as times:
@@ -187,7 +187,14 @@ class Run:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError as error:  # what could not be written before is tried again
+            raise self._named(error) from error
+
+    def _named(self, error: OSError) -> OSError:
+        """Return the error with the path of the file, which that of a write lacks."""
+        return OSError(error.errno, error.strerror, str(self.folder / CERTIFICATES))
 
 
 @dataclass(frozen=True)
