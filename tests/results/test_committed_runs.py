@@ -75,7 +75,7 @@ def test_the_readme_quotes_the_best_of_the_runs(board: Board) -> None:
         for cell in board.cells_of(data)
         if cell.kind == "route" and cell.deformation.endswith(", affine")
     ]
-    said = re.search(r"by affine noise ours are ([\d.]+), ([\d.]+) and\s+([\d.]+) %", text)
+    said = re.search(r"[Bb]y affine noise ours are ([\d.]+), ([\d.]+) and\s+([\d.]+) %", text)
     assert said is not None
     assert [float(number) for number in said.groups()] == affine
 

@@ -112,8 +112,9 @@ def _radius_names(blocks: tuple[Block, ...]) -> list[str]:
     """Column names, one per block; families that occur twice are numbered."""
     if len(blocks) == 1:
         return ["radius"]
-    names: list[str] = []
-    for block in blocks:
-        again = sum(name.split("#")[0] == f"radius_{block.family}" for name in names)
-        names.append(f"radius_{block.family}" + (f"#{again + 1}" if again else ""))
-    return [name.replace("#", "_") for name in names]
+    families = [block.family for block in blocks]
+    before = [families[:k].count(family) for k, family in enumerate(families)]
+    return [
+        f"radius_{family}" + (f"_{count + 1}" if count else "")
+        for family, count in zip(families, before, strict=True)
+    ]

@@ -368,7 +368,7 @@ def _key(run: StoredRun) -> str:
 
 
 def _data(run: StoredRun) -> str | None:
-    """The dataset, and its split unless it is the test images."""
+    """Return the dataset, and its split unless it is the test images."""
     name, split = lookup(run.config, "data", "name"), lookup(run.config, "data", "split")
     if not name:
         return None
@@ -386,7 +386,7 @@ def _deformation(run: StoredRun) -> Config:
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """The shortest ends of the paths that tell the folders apart.
+    """Return the shortest ends of the paths that tell the folders apart.
 
     Folders best/ and held-out/ belong to the training above them, and are called by both names.
     """

@@ -63,19 +63,9 @@ class Cards:
     wrong: tuple[Card, ...]
 
     @property
-    def unread(self) -> str:
-        """A sentence about images that could not be read, or nothing."""
-        cards = self.right + self.wrong
-        missing = sum(card.image is None for card in cards)
-        if not missing:
-            return ""
-        some = "The" if missing == len(cards) else f"{missing} of the {len(cards)}"
-        return f"{some} images could not be read from where the run found them."
-
-    @property
-    def any_read(self) -> bool:
-        """Whether any image was read."""
-        return any(card.image is not None for card in self.right + self.wrong)
+    def missing(self) -> int:
+        """The number of images that could not be read."""
+        return sum(card.image is None for card in self.right + self.wrong)
 
 
 def cards_of(member: Member, read_image: ImageReader | None) -> Cards:
@@ -225,7 +215,7 @@ def embedded_json(data: object) -> str:
 
 
 def _margin(result: Result) -> float:
-    """All radii of a run grow with it."""
+    """Return the difference of the bounds: all radii of a run grow with it."""
     return result.certificate.bound.lower - result.certificate.bound.upper
 
 

@@ -36,7 +36,7 @@ class ReferenceNumber:
     accuracy: Fraction
     name: str
     line: str
-    """Where it stands, for messages."""
+    """The line and the file, for messages."""
 
 
 @dataclass(frozen=True)

@@ -72,14 +72,17 @@ def accuracy_table(section: Section) -> Table | None:
 
 
 def reference_table(section: Section) -> Table | None:
-    """Return the best run beside the reference numbers; None where they share no radius."""
+    """Return the best run with the reference numbers; None where they share no radius."""
     rows = []
     for k, (radius, x) in enumerate(zip(section.radii, section.displayed_radii, strict=True)):
         known = [reference.at(x) for reference in section.references]
         if any(accuracy is not None for accuracy in known):
             best = section.best_at(k)
             ours = Fraction(100 * best.summary.certified[k], best.summary.total)
-            cells = (NONE if value is None else _beside(value, ours) for value in known)
+            cells = (
+                NONE if value is None else Cell(f"{float(value):.10g} %", signed(ours - value, 1))
+                for value in known
+            )
             rows.append((Cell(radius.label), _best_cell(section, k), *cells))
     if not rows:
         return None
@@ -220,7 +223,6 @@ def _facts(entry: Entry, group: Group) -> dict[str, Cell]:
 
 
 def _model(entry: Entry) -> str:
-    """What the run says it certified."""
     values = (lookup(entry.member.run.config, *keys) for keys in _MODEL)
     return next((str(value) for value in values if value), "–")
 
@@ -234,10 +236,6 @@ def _best_cell(section: Section, k: int) -> Cell:
     cell = counted(best.summary.certified[k], best.summary.total)
     named = len(section.entries) > 1 and best.summary.certified[k]
     return Cell(cell.text, f"{cell.detail}, {best.member.name}") if named else cell
-
-
-def _beside(reference: Fraction, ours: Fraction) -> Cell:
-    return Cell(f"{float(reference):.10g} %", signed(ours - reference, 1))
 
 
 def _runs_csv(section: Section) -> str:
@@ -324,7 +322,7 @@ def _regions_csv(section: Section) -> str:
 
 
 def _reference_csv(references: tuple[Reference, ...], section: Section) -> str:
-    """Every reference number at the radii, beside each run."""
+    """Return every reference number at the radii, once for each run."""
     rows: list[Row] = []
     for k, (radius, x) in enumerate(zip(section.radii, section.displayed_radii, strict=True)):
         for reference in references:
