@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 
 def high(value: float | Fraction) -> Any:
-    """The same number, to 60 digits."""
+    """Return the same number, to 60 digits."""
     exact = Fraction(value)
     return HP.mpf(exact.numerator) / exact.denominator
 
@@ -108,7 +108,7 @@ def kept(p: Fraction, u: Fraction, r: Any) -> Any:
 
 
 def certified(u: Fraction, r_squared: Fraction, bound: Bound) -> bool:
-    """The exact inequality of docs/theory.md, section 2, for p_A and p_B as given."""
+    """Return whether the exact inequality of docs/theory.md, section 2, holds."""
     above, below = Fraction(bound.lower), Fraction(bound.upper)
     if above <= below:
         return False

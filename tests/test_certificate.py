@@ -1,4 +1,4 @@
-"""Counts that add, certificates that cannot be changed, summaries in people's units."""
+"""Counts, bounds and certificates, and their summaries in everyday units."""
 
 from __future__ import annotations
 
@@ -144,9 +144,7 @@ def test_guarantee_covers_only_inside_the_exact_set() -> None:
         ),
     ],
 )
-def test_summary_in_the_units_people_use(
-    deformation: Deformation, noise: NoiseLaw, words: str
-) -> None:
+def test_summary_in_everyday_units(deformation: Deformation, noise: NoiseLaw, words: str) -> None:
     """950 hits of 1,000 at alpha = 0.001, by 30-digit arithmetic: p_A >= 0.92504678, margin
     p_A - p_B = 0.85009356, quantile 1.43986202; times the scale, in the unit, cut off.
     """
@@ -206,7 +204,7 @@ def test_equal_certificates_are_equal_and_different_ones_differ() -> None:
     assert c != certificate(Rotation(), Uniform(1.0), hits=951)
 
 
-def test_who_abstains_still_says_what_cannot_be_asked() -> None:
+def test_an_abstaining_certificate_still_refuses_impossible_queries() -> None:
     unsure = Uniform(0.5).certify(Counts((5, 5), (50, 50)), Rotation().space((28, 28)), 0.001)
     assert unsure.prediction is None
     assert not unsure.covers([0.0])

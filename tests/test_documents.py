@@ -1,4 +1,4 @@
-"""What the documents say runs."""
+"""The code in the documents runs, and their links lead somewhere."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_sections_of_the_theory_that_docstrings_cite_exist(root: Path) -> None:
 
 
 def test_every_guarantee_has_a_test_named_after_it(root: Path) -> None:
-    """What carries a "Guarantee:" is spoken of in a test whose name begins test_guarantee."""
+    """Every function with a "Guarantee:" is named in a test that begins with test_guarantee."""
     promised = {
         node.name
         for path in (root / "src").rglob("*.py")

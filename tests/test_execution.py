@@ -1,4 +1,4 @@
-"""Compilation comes and fails, and changes no noise."""
+"""Compiled models: the same counts, and a plain model where compilation fails."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from examples import DEFORMATIONS, IMAGE, IMAGES, LimitedMemory, Model, sampler
 
 
 @pytest.fixture
-def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Graphs are traced and kept as ever, but no code is made of them."""
+def eager_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trace and cache graphs, but compile no code."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
 
 
@@ -40,13 +40,13 @@ class TestCompiled:
         spans = [Span(k, Stage.ESTIMATE, 10 * k, 200 + k, k, k) for k in range(3)]
         expected = sampler().count(IMAGES, spans, 3, seed=0)
         g = sampler(batch_size=50, compiled="default")
-        told: list[int] = []
-        found = g.count(IMAGES, spans, 3, seed=0, progress=Progress(sampled=told.append))
+        sampled: list[int] = []
+        found = g.count(IMAGES, spans, 3, seed=0, progress=Progress(sampled=sampled.append))
         assert g.compiled == "default"
         assert np.array_equal(found, expected)
-        assert sum(told) == expected.sum()
+        assert sum(sampled) == expected.sum()
 
-    def test_it_is_compiled_once_and_always_for_one_shape(self, quickly: None) -> None:
+    def test_it_is_compiled_once_and_always_for_one_shape(self, eager_backend: None) -> None:
         def few(images: Tensor) -> Tensor:
             return images.flatten(1)[:, :5]
 
@@ -80,7 +80,7 @@ class TestCompiled:
         images = torch.rand(4, 1, 8, 12, generator=torch.Generator())
         assert torch.equal(whole(raw, images, None), g._logits_under(raw, images, None))
 
-    def test_one_image_and_several_are_compiled_once_each(self, quickly: None) -> None:
+    def test_one_image_and_several_are_compiled_once_each(self, eager_backend: None) -> None:
         model = SmallCNN(num_classes=5, width=4, seed=3).eval()
         g = SmoothedClassifier(
             model, Rotation(), Uniform(2.0), 5, batch_size=32, compiled="default"
@@ -92,7 +92,7 @@ class TestCompiled:
             shared = g.certify_batch(list(IMAGES), range(3), SamplingPlan(50, 5))
         assert [c.counts for c in alone] == [c.counts for c in shared]
 
-    def test_without_a_compiler_it_runs_as_it_is_and_says_so(
+    def test_without_a_compiler_it_runs_uncompiled_and_warns(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def broken(*_: object, **__: object) -> None:
@@ -108,7 +108,7 @@ class TestCompiled:
             g.count(IMAGES, spans, 1, seed=0), sampler().count(IMAGES, spans, 1, seed=0)
         )
 
-    def test_what_fails_uncompiled_too_is_told_as_such(self, quickly: None) -> None:
+    def test_an_error_of_the_model_is_no_error_of_compilation(self, eager_backend: None) -> None:
         """And does not turn compilation off: the next image may be right."""
         g = sampler(compiled="default")
         with warnings.catch_warnings():
@@ -124,7 +124,7 @@ class TestCompiled:
         with pytest.raises(ModelError, match="needs two arguments"):
             sampler(picky, compiled="default").warm_up(IMAGES)
 
-    def test_too_little_memory_for_compiling_halves_the_batch(self, quickly: None) -> None:
+    def test_too_little_memory_for_compiling_halves_the_batch(self, eager_backend: None) -> None:
         g = sampler(LimitedMemory(30, RuntimeError).eval(), batch_size=40, compiled="default")
         with pytest.warns(ScarcityWarning, match="continuing with batches of 20"):
             g.warm_up(IMAGES)
@@ -138,7 +138,7 @@ class TestCompiled:
         assert compiled(lambda: torch.backends.cudnn.benchmark, "default")()
         assert torch.backends.cudnn.benchmark == before
 
-    def test_more_than_eight_models_are_compiled(self, quickly: None) -> None:
+    def test_more_than_eight_models_are_compiled(self, eager_backend: None) -> None:
         """torch.compile gives up on code that it has seen eight times."""
         traces = 0
 
@@ -154,11 +154,11 @@ class TestCompiled:
             compiled(times(factor), "default")(torch.ones(3))
         assert traces >= 10
 
-    def test_an_unknown_name_is_told(self) -> None:
+    def test_an_unknown_mode_is_refused(self) -> None:
         with pytest.raises(InputError, match="compiled is 'fast'; it must be one of no, default"):
             sampler(compiled="fast")  # type: ignore[arg-type]
 
-    def test_scores_are_checked(self, quickly: None) -> None:
+    def test_scores_are_checked(self, eager_backend: None) -> None:
         def wrong(images: Tensor) -> Tensor:
             return images.flatten(1)[:, :4]
 
@@ -167,7 +167,7 @@ class TestCompiled:
             with pytest.raises(ModelError, match="must be floating-point logits of shape"):
                 g.count(IMAGES, [Span(0, Stage.SELECT, 0, 9)], 1, seed=0)
 
-    def test_what_fills_up_a_batch_is_a_draw_of_the_batch(self, quickly: None) -> None:
+    def test_a_batch_is_filled_up_with_one_of_its_own_draws(self, eager_backend: None) -> None:
         """A model may not answer at the ends of the noise, where nothing was drawn."""
 
         def upright(images: Tensor) -> Tensor:
@@ -184,7 +184,7 @@ class TestCompiled:
         assert border.count(grey, 70, Stage.PREDICT) == plain.count(grey, 70, Stage.PREDICT)
         assert g.sampler.compiled == "default"
 
-    def test_a_shift_reaches_compiled_code(self, quickly: None) -> None:
+    def test_a_shift_reaches_compiled_code(self, eager_backend: None) -> None:
         plain, quick = (
             SmoothedClassifier(
                 sampler().model, Rotation(), Uniform(0.1), 5, batch_size=64, compiled=how
@@ -199,7 +199,7 @@ class TestCompiled:
         assert counts[:2] == counts[2:]
         assert counts[0] != counts[1]
 
-    def test_memory_that_runs_short_later_halves_the_compiled_batch(self, quickly: None) -> None:
+    def test_memory_that_runs_short_halves_the_compiled_batch(self, eager_backend: None) -> None:
         g = sampler(batch_size=64, compiled="default")
         spans = [Span(0, Stage.ESTIMATE, 0, 67)]
         expected = g.count(IMAGES, spans, 1, seed=0)

@@ -134,7 +134,7 @@ def test_half_space_flips_just_outside_the_gaussian_radius(case: str) -> None:
 
 
 def _steepest(reader: Reader, deformation: Deformation, image: Tensor) -> Tensor:
-    """The unit direction in parameter space that raises what is read, by differences."""
+    """Return the unit direction in parameter space that raises what is read, by differences."""
     dim = deformation.dim((image.shape[1], image.shape[2]))
     steps = 0.01 * torch.eye(dim)
     gradient = reader(deformation.apply(image, steps)) - reader(deformation.apply(image, -steps))
@@ -172,7 +172,7 @@ def test_worst_case_of_the_independent_law_flips_at_its_boundary() -> None:
 
 
 def outside_the_arc(middle: float, half_width: float) -> Reader:
-    """Answers 1 but for angles near `middle`."""
+    """Return the classifier that answers 1 but for angles near `middle`."""
 
     def classify(images: Tensor) -> Tensor:
         matrix, _ = linear_map(images)

@@ -34,7 +34,7 @@ def test_a_notebook_runs_and_shows_what_it_says(
 
 
 def _texts(cell: nbformat.NotebookNode) -> str:
-    """What a cell printed or showed as text. A kernel may hand a stream over in pieces."""
+    """Return the text that a cell printed or showed. A kernel may hand a stream over in pieces."""
     return "".join(
         output["text"] if output["output_type"] == "stream" else output["data"]["text/plain"]
         for output in cell["outputs"]

@@ -21,7 +21,7 @@ SMALL = ["--digits", "12", "--epochs", "2", "--n", "300"]
 
 @pytest.fixture(scope="module")
 def tour(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder of a short run, and what it printed."""
+    """Return the folder of a short run, and its output."""
     place = tmp_path_factory.mktemp("runs")
     finished = deformrs("quickstart", *SMALL, "--out", "quickstart", cwd=place)
     assert finished.stderr == ""

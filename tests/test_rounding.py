@@ -1,4 +1,4 @@
-"""Every printed figure rounds to the safe side, exactly.
+"""Every bound and every printed figure rounds to the safe side, and only a little.
 
 The references are exact (tests/exact.py). Nothing here is statistical: the seeds are fixed, no
 input is allowed to fail, and each test says how many it generates.

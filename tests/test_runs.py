@@ -1,4 +1,4 @@
-"""Run folders: written line by line, taken up again, never mixed."""
+"""Run folders: written line by line, resumed, packed, never mixed."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_other_settings_are_refused_with_the_difference(tmp_path: Path) -> None:
     assert len(load_run(tmp_path)) == 6
 
 
-def test_how_a_run_was_asked_for_does_not_bind_it(tmp_path: Path) -> None:
+def test_the_requested_options_do_not_bind_a_run(tmp_path: Path) -> None:
     some = results(Uniform(1.0), Rotation())
     first: dict[str, object] = {"seed": 0, "options": {"noise": "uniform:1rad"}}
     with Run.open(tmp_path, Uniform(1.0), ALPHA, METHOD, first) as run:  # type: ignore[arg-type]
@@ -200,7 +200,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("old", "new"), CHANGES)
-def test_a_line_that_was_changed_is_noticed(tmp_path: Path, old: str, new: str) -> None:
+def test_a_changed_line_is_refused(tmp_path: Path, old: str, new: str) -> None:
     write(tmp_path, results(Uniform(1.0), Rotation()), Uniform(1.0))
     path = tmp_path / CERTIFICATES
     text = path.read_text()
@@ -364,7 +364,7 @@ def test_a_packed_run_is_not_written_to(tmp_path: Path) -> None:
     assert len(load_run(written(folder))) == 40
 
 
-def test_packing_that_was_stopped_is_taken_up(tmp_path: Path) -> None:
+def test_interrupted_packing_is_resumed(tmp_path: Path) -> None:
     folder = written(tmp_path / "run")
     lines = (folder / CERTIFICATES).read_bytes()
     pack_run(folder)

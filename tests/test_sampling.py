@@ -1,4 +1,4 @@
-"""From images to counts: spans share batches, and memory runs short."""
+"""Sampling: spans that share batches, kept draws, and batches that do not fit in memory."""
 
 from __future__ import annotations
 
@@ -57,9 +57,7 @@ class TestKeptDraws:
             whole = draws([Span(index, Stage.ESTIMATE, 0, 700)], 10**6)[0]
             assert torch.equal(torch.cat(rows), whole)
 
-    def test_a_block_is_drawn_once_however_often_one_looks(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_block_is_drawn_once_for_all_looks(self, monkeypatch: pytest.MonkeyPatch) -> None:
         drawn: list[int] = []
         raw = Uniform.raw
 
@@ -75,7 +73,7 @@ class TestKeptDraws:
             g.count(IMAGES, spans, 1, seed=0, draws=kept)
         assert drawn == [BLOCK] * 6
 
-    def test_nothing_is_kept_when_a_image_is_done(self) -> None:
+    def test_no_draw_is_kept_after_an_image(self) -> None:
         g = smoothed()
         sizes = set()
         for index in range(3):
@@ -86,13 +84,13 @@ class TestKeptDraws:
 
     def test_threads_draw_the_noise_of_one(self) -> None:
         g = smoothed()
-        asked = [(IMAGES[i % 3], i) for i in range(24)]
+        requests = [(IMAGES[i % 3], i) for i in range(24)]
 
         def counts(one: tuple[Tensor, int]) -> Counts:
             return g.certify(one[0], n=700, index=one[1]).counts
 
         with ThreadPoolExecutor(8) as pool:
-            assert list(pool.map(counts, asked)) == [counts(one) for one in asked]
+            assert list(pool.map(counts, requests)) == [counts(one) for one in requests]
 
 
 class TestSpans:
@@ -166,17 +164,18 @@ class TestMemory:
         expected = sampler().count(IMAGES, spans, 3, seed=0)
         tight = LimitedMemory(30, error).eval()
         g = sampler(tight, batch_size=200)
-        told: list[int] = []
+        sampled: list[int] = []
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             assert np.array_equal(
-                g.count(IMAGES, spans, 3, seed=0, progress=Progress(sampled=told.append)), expected
+                g.count(IMAGES, spans, 3, seed=0, progress=Progress(sampled=sampled.append)),
+                expected,
             )
         assert [str(warning.message)[-3:] for warning in caught] == ["100", " 50", " 25"]
         assert all(warning.category is ScarcityWarning for warning in caught)
-        assert sum(told) == 999
+        assert sum(sampled) == 999
         assert max(tight.sizes[3:]) == 25
-        assert g.batch_size == 200, "what the run was asked for"
+        assert g.batch_size == 200, "the requested batch size stays"
 
     def test_draws_that_do_not_fit_are_halved_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Noise on every pixel takes more room than the images."""
@@ -196,7 +195,7 @@ class TestMemory:
             assert np.array_equal(g.count(IMAGES, spans, 3, seed=0), expected)
         assert sizes[:2] == [200, 100]
 
-    def test_plain_answers_are_halved_too(self) -> None:
+    def test_batches_of_plain_predictions_are_halved_too(self) -> None:
         images = IMAGES.repeat(30, 1, 1, 1)
         expected = sampler(batch_size=5).classify(images)
         g = sampler(LimitedMemory(50).eval(), batch_size=200)
@@ -208,8 +207,8 @@ class TestMemory:
 
         def certified(model: nn.Module, size: int) -> list[Result]:
             g = SmoothedClassifier(model.eval(), Rotation(), Uniform(2.0), 5, batch_size=size)
-            asked = Stopping(radii=("10deg",))
-            return list(certify_dataset(g, labelled, n=100, n0=20, stopping=asked))
+            stopping = Stopping(radii=("10deg",))
+            return list(certify_dataset(g, labelled, n=100, n0=20, stopping=stopping))
 
         with pytest.warns(ScarcityWarning, match="continuing with batches of 8"):
             found = certified(LimitedMemory(8), 16)

@@ -1,4 +1,4 @@
-"""The smoothed classifier: which noise is drawn, how it is counted, what it answers."""
+"""The smoothed classifier: reproducible noise, counts, predictions and certificates."""
 
 from __future__ import annotations
 
@@ -285,13 +285,13 @@ def test_public_names_of_the_example(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize("name", ["model", "noise", "deformation", "padding", "num_classes"])
-def test_what_is_sampled_cannot_be_changed_behind_the_certificate(name: str) -> None:
+def test_a_smoothed_classifier_is_immutable(name: str) -> None:
     g = smoothed()
     with pytest.raises(AttributeError):
         setattr(g, name, getattr(g, name))
 
 
-def test_plain_answers_are_asked_for_in_batches() -> None:
+def test_plain_predictions_are_made_in_batches() -> None:
     sizes: list[int] = []
 
     def watch(images: Tensor) -> Tensor:
@@ -302,7 +302,7 @@ def test_plain_answers_are_asked_for_in_batches() -> None:
     assert sizes == [2, 2, 1]
 
 
-def test_a_law_cannot_draw_otherwise_than_it_is_sampled() -> None:
+def test_a_law_cannot_override_how_it_is_sampled() -> None:
     with pytest.raises(InputError, match="must stay as it is: certification draws by raw and par"):
 
         class Zero(Uniform):

@@ -115,6 +115,10 @@ def test_guarantee_code_of_a_training_is_executed_only_if_named_or_trusted(tmp_p
     message = r"executed; it must come from someone you trust.*--deformation lens\.py:Lens"
     with pytest.raises(InputError, match=message):
         certification(model, data, NOTHING, None, padding_given=False)
+    folder = find_trained("run")
+    assert folder is not None
+    with pytest.raises(InputError, match=message):
+        folder.smoothing_for(NOTHING, padding_given=False)
     trusting = ModelOptions("run", trust_code=True)
     found = certification(trusting, data, NOTHING, None, padding_given=False).smoothing
     assert found == SmoothingOptions("lens.py:Lens", "gaussian:0.1", "border")

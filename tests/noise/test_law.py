@@ -38,8 +38,8 @@ def examples() -> list[NoiseLaw]:
     return [law for _, kind in LAWS for law in cast(type[NoiseLaw], kind).examples()]
 
 
-def homes(law: NoiseLaw) -> list[Space]:
-    """The spaces that this law can be put on."""
+def spaces_for(law: NoiseLaw) -> list[Space]:
+    """Return the spaces that this law can be put on."""
 
     def fits(space: Space) -> bool:
         try:
@@ -59,7 +59,7 @@ def test_every_law_has_a_name_and_examples(name: str, kind: type) -> None:
     law = cast(type[NoiseLaw], kind)
     assert law.name == name
     assert law.examples(), f"{law.__qualname__} gives no examples to test it on"
-    assert all(type(example) is law and homes(example) for example in law.examples())
+    assert all(type(example) is law and spaces_for(example) for example in law.examples())
 
 
 def test_the_known_laws_are_registered() -> None:
@@ -100,7 +100,7 @@ def test_is_immutable_and_hashable(law: NoiseLaw) -> None:
 
 @every_law
 def test_rests_at_zero_and_decides_nothing_without_a_decision(law: NoiseLaw) -> None:
-    for space in homes(law):
+    for space in spaces_for(law):
         still = np.zeros((1, space.dim))
         assert law.distance(still, space).lost == law.distance(still, space).length == 0
         assert law.covers(still, BARELY, space).all()
@@ -111,7 +111,7 @@ def test_rests_at_zero_and_decides_nothing_without_a_decision(law: NoiseLaw) -> 
 @every_law
 def test_is_symmetric_and_grows_with_the_bound(law: NoiseLaw) -> None:
     rng = np.random.default_rng(7)
-    for space in homes(law):
+    for space in spaces_for(law):
         shifts = rng.normal(size=(200, space.dim)) * 10 ** rng.uniform(-3, 0.5, size=(200, 1))
         before = np.zeros(200, dtype=bool)
         radii = (0.0,) * len(space.blocks)
@@ -127,7 +127,7 @@ def test_is_symmetric_and_grows_with_the_bound(law: NoiseLaw) -> None:
 @every_law
 def test_guarantee_radii_are_the_largest_that_covers_allows(law: NoiseLaw) -> None:
     """Along some axis a part in 1e9 more is not covered, unless the radius is half a turn."""
-    for space, bound in itertools.product(homes(law), [decided(0.7), Bound(0.4, 0.2)]):
+    for space, bound in itertools.product(spaces_for(law), [decided(0.7), Bound(0.4, 0.2)]):
         radii = law.radii(bound, space)
         for index, (block, part, radius) in enumerate(
             zip(space.blocks, space.slices, radii, strict=True)
@@ -142,7 +142,7 @@ def test_guarantee_radii_are_the_largest_that_covers_allows(law: NoiseLaw) -> No
 @every_law
 def test_periodic_parameters_repeat(law: NoiseLaw) -> None:
     rng = np.random.default_rng(8)
-    for space in (space for space in homes(law) if np.isfinite(space.periods).any()):
+    for space in (space for space in spaces_for(law) if np.isfinite(space.periods).any()):
         shifts = rng.normal(size=(100, space.dim))
         turns = np.where(np.isfinite(space.periods), TURN, 0.0) * rng.integers(-2, 3, (100, 1))
         here, there = (law.distance(array, space) for array in (shifts, shifts + turns))
@@ -153,7 +153,7 @@ def test_periodic_parameters_repeat(law: NoiseLaw) -> None:
 @every_law
 def test_certify_gives_a_certificate_that_its_own_covers_agrees_with(law: NoiseLaw) -> None:
     rng = np.random.default_rng(9)
-    for space in homes(law):
+    for space in spaces_for(law):
         sure = law.certify(Counts((10, 0), (990, 10)), space, 0.001)
         assert sure.prediction == 0
         assert sure.radii == law.radii(sure.bound, space)
@@ -247,7 +247,7 @@ def test_no_law_answers_the_same_question_twice(name: str) -> None:
 
 
 def refusal(caught: pytest.ExceptionInfo[InputError]) -> str:
-    """The message, which must give name, value, rule and remedy."""
+    """Return the message, which must give name, value, rule and remedy."""
     error = caught.value
     for part in (error.name, str(error.value), error.rule, error.remedy):
         assert part
@@ -265,6 +265,15 @@ def test_scales_are_positive_and_finite(kind: type[Uniform] | type[Gaussian], sc
     message = refusal(caught)
     assert message.startswith(f"the scale of {kind.__name__} is {scale!r}; it must ")
     assert message.endswith("e.g. 0.1")
+
+
+@pytest.mark.parametrize("scale", [1e-6, b"12", True, None])
+@pytest.mark.parametrize("kind", [Uniform, Gaussian])
+def test_scales_are_numbers_and_not_tiny(
+    kind: type[Uniform] | type[Gaussian], scale: float
+) -> None:
+    with pytest.raises(InputError, match="scale of"):
+        kind(scale)
 
 
 @pytest.mark.parametrize("kind", [Uniform, Gaussian])

@@ -135,7 +135,7 @@ def plain_bound(rng: np.random.Generator) -> Bound:
 
 
 def farthest(case: Case, directions: Floats, bound: Bound) -> Floats:
-    """The last covered and the first uncovered multiple of each direction: neighbouring floats."""
+    """Return the last covered and first uncovered multiple of each direction, adjacent floats."""
     covered = np.zeros(len(directions))
     beyond = np.full(len(directions), 4.0) / np.abs(directions / case.scale).max(axis=1)
     for _ in range(1100):
@@ -279,7 +279,7 @@ def test_angles_are_covered_only_where_the_exact_inequality_holds(
 
 
 def exact_radius(case: Case, index: int, bound: Bound) -> Any:
-    """The largest radius of one block, the others at rest."""
+    """Return the largest radius of one block, the others at rest."""
     part, block = case.space.slices[index], case.space.blocks[index]
     smallest = Fraction(min(case.scale[part].tolist()))
     gap = Fraction(bound.lower) - Fraction(bound.upper)

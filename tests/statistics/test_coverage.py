@@ -83,14 +83,14 @@ def of_hits(method: str, hits: int, trials: int, alpha: float) -> Bound:
 
 
 def certifier_of(method: str) -> Certifier:
-    """The package's own bound; those that depend on (hits, trials) alone are computed once."""
+    """Return the package's own bound, cached where it depends on (hits, trials) alone."""
     if method == "bonferroni":
         return lambda counts, alpha: bound(counts, alpha, method)
     return lambda counts, alpha: of_hits(method, counts.hits, counts.n, alpha)
 
 
 def spread(top: float, classes: int) -> tuple[float, ...]:
-    """The first class has probability `top`, the others share the rest equally."""
+    """Return probabilities: the first class has `top`, the others share the rest equally."""
     return (top, *((1 - top) / (classes - 1),) * (classes - 1))
 
 
@@ -98,7 +98,7 @@ TIE_OF_TWO, TIE_OF_TEN = spread(0.5, 2), spread(0.1, 10)
 TWO_OF_TEN = (0.3, 0.3, *(0.05,) * 8)
 
 
-# ---------------------------------------------------------------- what must pass
+# ---------------------------------------------------------------- sound certifiers
 
 
 @pytest.mark.parametrize("method", ["clopper_pearson", "bonferroni", "anytime", "anytime:200"])
@@ -127,7 +127,7 @@ def test_guarantee_anytime_and_capped_lower_hold_at_every_look_together(
     assert not rejects(count, RUNS, ALPHA)
 
 
-# ---------------------------------------------------------------- what must not
+# ---------------------------------------------------------------- broken certifiers
 
 
 def twice_the_level(counts: Counts, alpha: float) -> Bound:

@@ -1,4 +1,4 @@
-"""The any-time valid bound: a bet that cannot win on average, and an interval that it excludes."""
+"""The any-time bound, alone, for arrays, and with a sharp last look."""
 
 from __future__ import annotations
 
