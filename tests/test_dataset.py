@@ -77,6 +77,22 @@ def test_more_images_of_the_same_run_are_added(tmp_path: Path) -> None:
     assert a == b
 
 
+def test_a_run_is_resumed_on_other_images_than_it_has(tmp_path: Path) -> None:
+    list(certify_dataset(smoothed(), IMAGES, n=50, max=3, out=tmp_path))
+    path = tmp_path / CERTIFICATES
+    path.write_text(path.read_text().splitlines(keepends=True)[2])
+    results = list(certify_dataset(smoothed(), IMAGES, n=50, max=2, out=tmp_path))
+    assert [result.index for result in results] == [0, 1]
+    assert sorted(result.index for result in load_run(tmp_path)) == [0, 1, 2]
+
+
+def test_a_run_stores_the_integers_of_numpy(tmp_path: Path) -> None:
+    n, one = np.int64(50), np.int64(1)
+    list(certify_dataset(smoothed(), IMAGES, n=n, n0=n, seed=one, skip=one, max=1, out=tmp_path))  # type: ignore[arg-type]
+    list(certify_dataset(smoothed(), IMAGES, n=50, n0=50, seed=1, max=2, out=tmp_path))
+    assert len(load_run(tmp_path)) == 2
+
+
 def test_a_run_names_its_model_by_the_weights(tmp_path: Path) -> None:
     list(certify_dataset(smoothed(), IMAGES, n=50, max=2, out=tmp_path))
     model = read_config(tmp_path)["model"]

@@ -160,6 +160,14 @@ def test_the_requested_options_do_not_bind_a_run(tmp_path: Path) -> None:
     assert load_run(tmp_path) == some[:2]
 
 
+def test_the_configuration_of_another_program_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / CONFIG).write_text('{"architectures": []}')
+    with pytest.raises(InputError, match="config.json is damaged"):
+        Run.open(tmp_path, Uniform(1.0), ALPHA, METHOD, {})
+    assert (tmp_path / CONFIG).read_text() == '{"architectures": []}'
+    assert not (tmp_path / CERTIFICATES).exists()
+
+
 def test_a_difference_is_shown_by_its_full_name(tmp_path: Path) -> None:
     with Run.open(tmp_path, Uniform(1.0), ALPHA, METHOD, {"data": {"number": 3}}) as run:
         run.add(results(Uniform(1.0), Rotation())[0])

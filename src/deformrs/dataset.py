@@ -102,8 +102,8 @@ def certify_dataset(
     check_integer("together", together, least=1)
     classifier.warm_up(first, together=together)  # whether it compiles is part of the configuration
     config = classifier_config(classifier, first)
-    config |= {"n": n, "n0": n0, "seed": seed, "skip": skip}
-    config |= {"together": together} if together > 1 else {}
+    config |= {"n": plan.n, "n0": plan.n0, "seed": plan.seed, "skip": int(skip)}
+    config |= {"together": int(together)} if together > 1 else {}
     if stopping is not None:
         # The level of giving up changes which samples are drawn.
         config |= {"stopping": stopping.to_config() | {"given_up": GIVEN_UP}}
@@ -122,7 +122,9 @@ def certify_dataset(
             check_dataset(images, missing, classifier.num_classes, size=size, progress=progress)
             groups = [indices[i : i + together] for i in range(0, len(indices), together)]
             if missing and done:
-                resumed = next(group for group in groups if done.keys() & set(group))
+                stored = min(done)  # it may lie beyond the images selected now
+                known = (group for group in groups if done.keys() & set(group))
+                resumed = next(known, range(stored, stored + 1))
                 _Group.read(images, resumed, together, classifier).check_same_model(done, plan)
             for places in groups:
                 group = _Group.read(images, places, together, classifier)

@@ -39,6 +39,8 @@ class SamplingPlan:
         check_integer("n0", self.n0, least=1)
         check_alpha(self.alpha)
         check_seed("seed", self.seed)
+        for name in ("n", "n0", "seed"):  # NumPy's integers cannot be stored in a run
+            object.__setattr__(self, name, int(getattr(self, name)))
         object.__setattr__(self, "alpha", float(self.alpha))
         object.__setattr__(self, "bound", self._choose_bound())
         if is_anytime(self.bound):

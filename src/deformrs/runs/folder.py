@@ -139,6 +139,8 @@ class Run:
         requested: Config = about | {"noise": law.to_config(), "alpha": alpha, "method": method}
         if folder.exists() and not folder.is_dir():
             raise InputError("the run folder", folder, "must not be a file", "choose another name")
+        if (folder / CONFIG).exists():
+            read_config(folder)  # one of another program is not replaced
         folder.mkdir(parents=True, exist_ok=True)
         return cls(folder, requested)
 
