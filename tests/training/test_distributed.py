@@ -11,10 +11,17 @@ import torch
 from lessons import digits, small_plan, with_recipe
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from deformrs.errors import InputError, ModelError
 from deformrs.models import SmallCNN
-from deformrs.training.distributed import Processes, launch, open_processes, started_processes
+from deformrs.training.distributed import (
+    Processes,
+    _reason,
+    launch,
+    open_processes,
+    started_processes,
+)
 from deformrs.training.loop import fit
 
 CPU = torch.device("cpu")
@@ -99,3 +106,8 @@ def test_one_process_needs_no_group() -> None:
         model = nn.Linear(2, 1)
         assert processes.wrap(model, model) is model
         assert not torch.distributed.is_initialized()
+
+
+@pytest.mark.parametrize(("code", "reason"), [(7, "exit code 7"), (-9, "SIGKILL")])
+def test_a_process_that_ends_without_an_error_is_explained(code: int, reason: str) -> None:
+    assert reason in _reason(ProcessFailure(1, pid=5, exitcode=code, error_file="<N/A>"))

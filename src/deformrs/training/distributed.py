@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVarTuple
+from typing import TYPE_CHECKING, TypeVarTuple
 
 import torch
 from torch import Tensor, distributed, nn
@@ -20,6 +20,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deformrs.errors import DeformRSError, InputError, ModelError
 from deformrs.training.batch_norm import synchronise_batch_norm
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 Args = TypeVarTuple("Args")
 
@@ -133,7 +136,7 @@ def launch(devices: int, device: str, function: Callable[[*Args], None], *args: 
             rank, failure = error.get_first_failure()
             raise ModelError(
                 f"process {rank} of the training",
-                f"not finished ({_message(failure.message)})",
+                f"not finished ({_reason(failure)})",
                 "must run to its end, as all others",
                 "fix that; the same command resumes the training",
             ) from None
@@ -148,10 +151,15 @@ def _worker(function: Callable[[*Args], None], *args: *Args) -> None:
         raise
 
 
-def _message(message: object) -> str:
-    """Return the one line of an error that torchrun recorded as text, or with a traceback."""
-    text = message["message"] if isinstance(message, dict) else message
-    return " ".join(str(text).split())[:300]
+def _reason(failure: ProcessFailure) -> str:
+    """Return why a process ended, in one line."""
+    message: object = failure.message  # text, or a mapping where the process raised an error
+    if isinstance(message, dict):
+        message = message["message"]
+    elif failure.exitcode > 0 and not os.path.isfile(failure.error_file):
+        # torchrun only says how to see a traceback, but there is none.
+        message = f"it ended with exit code {failure.exitcode}"
+    return " ".join(str(message).split())[:300]
 
 
 def _check_devices(devices: int, device: str) -> None:
