@@ -187,7 +187,7 @@ class TestCompiled:
     def test_a_shift_reaches_compiled_code(self, eager_backend: None) -> None:
         plain, quick = (
             SmoothedClassifier(
-                sampler().model, Rotation(), Uniform(0.1), 5, batch_size=64, compiled=how
+                sampler()._model, Rotation(), Uniform(0.1), 5, batch_size=64, compiled=how
             )
             for how in ("no", "default")
         )

@@ -138,7 +138,7 @@ class TestSpans:
         ]
         counts = sampler(batch_size=37).count(IMAGES, spans, 4, seed=2)
         assert counts.sum(axis=1).tolist() == [30, 360, 0, 150]
-        g = SmoothedClassifier(sampler().model, Rotation(), Uniform(2.0), 5)
+        g = SmoothedClassifier(sampler()._model, Rotation(), Uniform(2.0), 5)
         assert tuple(counts[3]) == g.count(IMAGES[2], 150, Stage.ESTIMATE, seed=2, index=4)
         early, late = (g.count(IMAGES[0], k, Stage.ESTIMATE, seed=2, index=9) for k in (40, 400))
         assert counts[1].tolist() == [b - a for a, b in zip(early, late, strict=True)]

@@ -291,6 +291,13 @@ def test_a_smoothed_classifier_is_immutable(name: str) -> None:
         setattr(g, name, getattr(g, name))
 
 
+def test_guarantee_the_noise_sampled_is_the_noise_certified() -> None:
+    g = smoothed()
+    before = g.certify(IMAGE, n=500)
+    g.sampler.noise = Uniform(0.01)  # type: ignore[attr-defined]
+    assert g.certify(IMAGE, n=500) == before
+
+
 def test_plain_predictions_are_made_in_batches() -> None:
     sizes: list[int] = []
 

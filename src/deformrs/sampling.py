@@ -79,8 +79,9 @@ class Sampler:
         compiled: Compiled = "no",
     ) -> None:
         check_compiled(compiled)
-        self.model, self.deformation, self.noise = model, deformation, noise
-        self.num_classes, self.padding = num_classes, padding
+        # Private: the noise that is certified must be the noise that is sampled.
+        self._model, self._deformation, self._noise = model, deformation, noise
+        self._num_classes, self._padding = num_classes, padding
         self.batch_size, self.compiled = batch_size, compiled
         self._fitting = batch_size
         """The batch size that fits into memory."""
@@ -111,7 +112,7 @@ class Sampler:
         noise = self.draws(images, seed) if draws is None else draws
         device = images.device
         # The samples that fill up the last batch are counted in one more row.
-        counts = torch.zeros((rows + 1) * self.num_classes, dtype=torch.int64, device=device)
+        counts = torch.zeros((rows + 1) * self._num_classes, dtype=torch.int64, device=device)
         undefined = torch.zeros((), dtype=torch.bool, device=device)
 
         def logits_of(batch: tuple[Span, ...]) -> tuple[Tensor, Tensor]:
@@ -121,7 +122,7 @@ class Sampler:
             for logits, row in self._in_memory(batch, _samples_of, in_batches, logits_of, images):
                 best, classes = logits.max(dim=1)
                 undefined |= ~best.isfinite().all()  # the largest of a row with NaN is NaN
-                counts.scatter_add_(0, row * self.num_classes + classes, torch.ones_like(classes))
+                counts.scatter_add_(0, row * self._num_classes + classes, torch.ones_like(classes))
             if progress is not None:
                 progress.sampled(_samples_of(batch))
         # Checked once: a check after every batch would make the device wait.
@@ -132,7 +133,7 @@ class Sampler:
                 "must be a number",
                 "check the weights, the precision and the input range",
             )
-        table: NDArray[np.int64] = counts.view(rows + 1, self.num_classes)[:rows].cpu().numpy()
+        table: NDArray[np.int64] = counts.view(rows + 1, self._num_classes)[:rows].cpu().numpy()
         return table
 
     def count_until(
@@ -150,7 +151,7 @@ class Sampler:
         After each number of samples in `rule.looks`, the rule decides from the counts of the
         candidate classes which images need no more.
         """
-        counts = np.zeros((len(images), self.num_classes), dtype=np.int64)
+        counts = np.zeros((len(images), self._num_classes), dtype=np.int64)
         active: NDArray[np.intp] = np.arange(len(images))
         # Looks lie close together at first, and use the same block of noise again and again.
         draws = self.draws(images, seed, room=ROOM)
@@ -169,8 +170,8 @@ class Sampler:
 
     def draws(self, images: Tensor, seed: int, room: int = 0) -> Draws:
         """Return the noise for these images, to be passed to several counts."""
-        space = self.deformation.space(size_of(images))
-        return Draws(self.noise, space, images.device, seed=seed, room=room)
+        space = self._deformation.space(size_of(images))
+        return Draws(self._noise, space, images.device, seed=seed, room=room)
 
     @torch.inference_mode()
     def warm_up(self, images: Tensor) -> None:
@@ -191,12 +192,12 @@ class Sampler:
             )
         if single in self._programs:
             return
-        space = self.deformation.space(size_of(images))
+        space = self._deformation.space(size_of(images))
         while True:
             size = self._fitting
             places = torch.zeros(size, dtype=torch.int64, device=images.device)
             copies = _of_each(images, places)
-            raw = self.noise.raw(size, space, torch.Generator(images.device))
+            raw = self._noise.raw(size, space, torch.Generator(images.device))
             try:
                 program = compiled(self._logits_under, self.compiled)
                 program(raw, copies, None)
@@ -208,7 +209,7 @@ class Sampler:
                         raise no_memory(images[:1]) from error
                 else:
                     # What fails uncompiled too is raised here, and is no fault of the compiler.
-                    scores_of(self.model, self._deform(raw[:1], copies[:1], None))
+                    scores_of(self._model, self._deform(raw[:1], copies[:1], None))
                     _warn(
                         f"the model cannot be compiled here ({_reason(error)}); running uncompiled"
                     )
@@ -225,7 +226,7 @@ class Sampler:
         """Return the classes that the model predicts without noise. images: [k, c, h, w]"""
 
         def predicted(part: Tensor) -> list[int]:
-            classes: list[int] = scores_of(self.model, part).argmax(dim=1).tolist()
+            classes: list[int] = scores_of(self._model, part).argmax(dim=1).tolist()
             return classes
 
         parts = self._in_memory(images, len, Tensor.split, predicted, images)
@@ -290,27 +291,27 @@ class Sampler:
         places, row = _places(batch, size, rows, images.device)
         copies = _of_each(images, places)
         if program is None:
-            logits = scores_of(self.model, self._deform(raw, copies, shift))
+            logits = scores_of(self._model, self._deform(raw, copies, shift))
         else:
             logits = scores_of(lambda inputs: program(raw, inputs, shift), copies)
-        if logits.shape[1] != self.num_classes:
+        if logits.shape[1] != self._num_classes:
             raise ModelError(
                 "the model's output",
                 f"of shape {tuple(logits.shape)}",
-                f"must be floating-point logits of shape {(size, self.num_classes)}",
+                f"must be floating-point logits of shape {(size, self._num_classes)}",
                 "set num_classes to what the model returns, or wrap the model",
             )
         return logits, row
 
     def _logits_under(self, raw: Tensor, images: Tensor, shift: Tensor | None) -> Tensor:
-        return self.model(self._deform(raw, images, shift))
+        return self._model(self._deform(raw, images, shift))
 
     def _deform(self, raw: Tensor, images: Tensor, shift: Tensor | None) -> Tensor:
         """Return each image deformed by its own draw."""
         size = size_of(images)
-        params = self.noise.params(raw, self.deformation.space(size))
-        field = self.deformation.field(params if shift is None else params + shift, size)
-        return warp(images, field, self.padding)
+        params = self._noise.params(raw, self._deformation.space(size))
+        field = self._deformation.field(params if shift is None else params + shift, size)
+        return warp(images, field, self._padding)
 
 
 def _of_each(images: Tensor, places: Tensor) -> Tensor:
