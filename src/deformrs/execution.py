@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
-from typing import Literal, ParamSpec, TypeVar, get_args
+from typing import Literal, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -41,13 +41,6 @@ def usable_device(device: torch.device | str) -> torch.device:
             "e.g. 'cpu' or 'cuda'",
         ) from error
     return usable
-
-
-def check_compiled(compiled: object) -> None:
-    """Raise unless `compiled` is one of the names of `Compiled`."""
-    if compiled not in get_args(Compiled):
-        names = ", ".join(get_args(Compiled))
-        raise InputError("compiled", repr(compiled), f"must be one of {names}", "choose one")
 
 
 def compiled(function: Callable[P, R], how: Compiled) -> Callable[P, R]:

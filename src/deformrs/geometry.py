@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
+from deformrs.checks import check_choice
 from deformrs.errors import InputError
 from deformrs.units import Size, unit_px
 
@@ -23,14 +24,6 @@ Padding = Literal["zeros", "border", "reflection"]
 def size_of(images: Tensor) -> Size:
     """Return the height and width of images [..., h, w]."""
     return images.shape[-2], images.shape[-1]
-
-
-def check_padding(padding: object) -> None:
-    """Raise unless `padding` is one of the names of `Padding`."""
-    if padding not in get_args(Padding):
-        raise InputError(
-            "padding", repr(padding), "must be one of " + ", ".join(get_args(Padding)), "choose one"
-        )
 
 
 def check_images(name: str, images: object, rank: int) -> None:
@@ -80,7 +73,7 @@ def read(images: Tensor, points: Tensor, padding: Padding) -> Tensor:
 
     Coordinates need more bits than pixel values, so the interpolation runs in float32 at least.
     """
-    check_padding(padding)
+    check_choice("padding", padding, get_args(Padding))
     height, width = images.shape[-2:]
     working = torch.promote_types(torch.promote_types(images.dtype, points.dtype), torch.float32)
     points = points.to(working)

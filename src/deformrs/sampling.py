@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deformrs.checks import check_choice
 from deformrs.deformations import Deformation
 from deformrs.errors import (
     DeformRSError,
@@ -20,7 +21,7 @@ from deformrs.errors import (
     NoMemoryError,
     ScarcityWarning,
 )
-from deformrs.execution import Compiled, check_compiled, compiled, no_memory, scores_of
+from deformrs.execution import Compiled, compiled, no_memory, scores_of
 from deformrs.geometry import Padding, size_of, warp
 from deformrs.noise import NoiseLaw
 from deformrs.randomness import ROOM, Draws, Span, Stage, in_batches
@@ -78,7 +79,7 @@ class Sampler:
         batch_size: int,
         compiled: Compiled = "no",
     ) -> None:
-        check_compiled(compiled)
+        check_choice("compiled", compiled, get_args(Compiled))
         # Private: the noise that is certified must be the noise that is sampled.
         self._model, self._deformation, self._noise = model, deformation, noise
         self._num_classes, self._padding = num_classes, padding

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
+from typing import get_args
 
 import numpy as np
 import torch
@@ -12,11 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deformrs.certificate import Certificate, Counts
-from deformrs.checks import check_alpha, check_integer, check_seed
+from deformrs.checks import check_alpha, check_choice, check_integer, check_seed
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError
-from deformrs.execution import Compiled, check_compiled, check_evaluating, usable_device
-from deformrs.geometry import Padding, check_images, check_padding, size_of
+from deformrs.execution import Compiled, check_evaluating, usable_device
+from deformrs.geometry import Padding, check_images, size_of
 from deformrs.noise import NoiseLaw
 from deformrs.plan import SamplingPlan
 from deformrs.randomness import Span, Stage
@@ -76,8 +77,8 @@ class SmoothedClassifier:
         self.noise.check_registered()
         check_integer("num_classes", self.num_classes, least=2)
         check_integer("batch_size", self.batch_size, least=1)
-        check_padding(self.padding)
-        check_compiled(self.compiled)
+        check_choice("padding", self.padding, get_args(Padding))
+        check_choice("compiled", self.compiled, get_args(Compiled))
         if self.device is not None:
             object.__setattr__(self, "device", usable_device(self.device))
 

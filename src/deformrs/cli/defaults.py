@@ -20,7 +20,7 @@ from deformrs.config import Config
 from deformrs.data import HeldOut, ImageSet
 from deformrs.data.folders import ImageFolder
 from deformrs.data.image_set import HELD_OUT
-from deformrs.errors import InputError
+from deformrs.errors import InputError, damaged
 from deformrs.models.inference import PrecisionChoice
 from deformrs.models.saved import BEST, MODEL, TRAINING, folder_of_weights
 from deformrs.models.sources import check_source
@@ -230,17 +230,17 @@ def _read_training(path: Path) -> Config | None:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise _damaged(path, error) from None
+        raise damaged(path, error) from None
     if not isinstance(config, dict):
-        raise _damaged(path, "not a mapping")
+        raise damaged(path, "not a mapping")
     if config.get("command") != "train":
         return None
     options = config.get("options")
     if not isinstance(options, dict) or not isinstance(config.get("data"), dict):
-        raise _damaged(path, "options and data are needed")
+        raise damaged(path, "options and data are needed")
     for key in ("data", "deformation", "noise"):
         if _text(options, key) is None:
-            raise _damaged(path, f"the option {key} is needed")
+            raise damaged(path, f"the option {key} is needed")
     return config
 
 
@@ -249,11 +249,11 @@ def _held_out(path: Path, config: Config, data: Config) -> HeldOut | None:
     if share == 0:
         return None
     if not isinstance(seed, int) or digest is None:
-        raise _damaged(path, "images were held out, but seed or sha256 is missing")
+        raise damaged(path, "images were held out, but seed or sha256 is missing")
     try:
         return HeldOut(share, seed, digest)  # type: ignore[arg-type]  # it checks that itself
     except InputError as error:
-        raise _damaged(path, error) from None
+        raise damaged(path, error) from None
 
 
 def _text(config: Config, key: str) -> str | None:
@@ -268,12 +268,6 @@ def _same(given: str, own: str) -> bool:
         return given == own
     ours, theirs = own.split("+"), given.split("+")
     return [os.path.basename(part) for part in ours] == [os.path.basename(part) for part in theirs]
-
-
-def _damaged(path: Path, reason: object) -> InputError:
-    return InputError(
-        str(path), f"damaged ({reason})", "must be as deformrs train wrote it", "restore it"
-    )
 
 
 def options_from_run(folder: Path) -> tuple[ModelOptions, DataOptions, SmoothingOptions]:

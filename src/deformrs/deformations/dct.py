@@ -9,9 +9,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from deformrs.checks import check_integer
+from deformrs.checks import check_choice, check_integer
 from deformrs.deformations.deformation import Deformation, combined
-from deformrs.errors import InputError
 from deformrs.units import Size, Unit, unit_px
 
 Basis = Literal["dct", "cosine"]
@@ -36,10 +35,7 @@ class DCT(Deformation):
     def __post_init__(self) -> None:
         check_integer("k of DCT", self.k, least=1)
         object.__setattr__(self, "k", int(self.k))
-        if self.basis not in get_args(Basis):
-            raise InputError(
-                "basis of DCT", repr(self.basis), "must be 'dct' or 'cosine'", "choose one"
-            )
+        check_choice("basis of DCT", self.basis, get_args(Basis))
 
     @classmethod
     def examples(cls) -> tuple[DCT, ...]:

@@ -26,7 +26,7 @@ from typing import Any, Self
 from deformrs.certificate import Certificate
 from deformrs.checks import check_alpha
 from deformrs.config import Config, ConfigValue
-from deformrs.errors import InputError
+from deformrs.errors import InputError, damaged
 from deformrs.noise import NoiseLaw
 from deformrs.runs.files import lock, packed_name, stored_bytes, sync_folder, write_atomically
 from deformrs.runs.records import Result, from_record, to_record
@@ -245,9 +245,9 @@ def read_config(folder: Path) -> Config:
             "the run folder", folder, f"must hold a {CONFIG}", "give the folder of a run"
         ) from None
     except ValueError as error:
-        raise _damaged(folder / CONFIG, error) from None
+        raise damaged(folder / CONFIG, error) from None
     if not isinstance(config, dict) or not {"noise", "alpha", "method"} <= config.keys():
-        raise _damaged(folder / CONFIG, "noise, alpha and method are needed")
+        raise damaged(folder / CONFIG, "noise, alpha and method are needed")
     return config
 
 
@@ -289,9 +289,9 @@ def read_results(
                 raise ValueError("changed, or of another configuration")
             result = from_record(record, certify)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise _damaged(path, f"line {number}: {error!r}") from None
+            raise damaged(path, f"line {number}: {error!r}") from None
         if result.index in seen:
-            raise _damaged(path, f"line {number}: image {result.index} again")
+            raise damaged(path, f"line {number}: image {result.index} again")
         seen.add(result.index)
         results.append(result)
     return results
@@ -363,12 +363,6 @@ def _drop_unfinished_line(path: Path) -> None:
     """Cut off what a killed process wrote after its last complete line."""
     whole = path.read_bytes().rpartition(b"\n")
     os.truncate(path, len(whole[0]) + len(whole[1]))
-
-
-def _damaged(path: Path, error: object) -> InputError:
-    return InputError(
-        str(path), f"damaged ({error})", "must be as deformrs wrote it", "restore it, or run again"
-    )
 
 
 def runs_in(folder: Path) -> list[Path]:

@@ -21,7 +21,7 @@ from deformrs.checks import check_choice, check_integer, check_seed, is_real
 from deformrs.config import Config
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError, did_you_mean
-from deformrs.geometry import Padding, check_padding
+from deformrs.geometry import Padding
 from deformrs.noise import NoiseLaw
 from deformrs.training.augmentation import Augmentation
 
@@ -301,7 +301,7 @@ class Plan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_padding(self.padding)
+        check_choice("padding", self.padding, get_args(Padding))
         check_seed("seed", self.seed)
         self.deformation.check_registered()
         self.noise.check_registered()
