@@ -1,8 +1,8 @@
 """Classifiers whose true radius is known in closed form, through the real warp and sampler.
 
 Each reads one parameter off the image and answers 1 while it is below a threshold t: a
-half-space, on which the bounds are tight, so that the true radius is t. With n = 40,000 and
-p_A = 0.9 the Clopper-Pearson bound at alpha = 0.001 costs about 2 % of the radius. A certificate
+half-space, on which the bounds are tight, so that the true radius is t. With n = 100,000 and
+p_A = 0.9 the Clopper-Pearson bound at alpha = 0.001 costs about 1.5 % of the radius. A certificate
 above the truth would occur with probability alpha = 0.001 in each case; seeds are fixed.
 """
 
@@ -33,7 +33,7 @@ from deformrs import (
 )
 from images import SIDE, Reader, blob, centroid, linear_map, one_if_below, places, ramp
 
-N = 40_000
+N = 100_000
 Z = float(ndtri(0.9))
 
 
@@ -118,7 +118,7 @@ def test_radius_lies_below_the_truth_and_within_five_per_cent(case: str) -> None
 
 @pytest.mark.parametrize("case", ["translation", "affine", "dct", "vector field"])
 def test_half_space_flips_just_outside_the_gaussian_radius(case: str) -> None:
-    """The bound is tight: the prediction holds 5 % inside the radius, and changes 5 % outside."""
+    """The bound is tight: the prediction holds 3 % inside the radius, and changes 3 % outside."""
     image, deformation, noise, reader, truth, _ = CASES[case]
     space = deformation.space((image.shape[1], image.shape[2]))
     exact = Bound(0.9, 0.1)
@@ -126,7 +126,7 @@ def test_half_space_flips_just_outside_the_gaussian_radius(case: str) -> None:
     assert radius == pytest.approx(truth, rel=1e-9)
     direction = _steepest(reader, deformation, image)
     g = SmoothedClassifier(one_if_below(reader, truth), deformation, noise, 2, batch_size=2000)
-    inside, outside = ((factor * radius * direction).tolist() for factor in (0.95, 1.05))
+    inside, outside = ((factor * radius * direction).tolist() for factor in (0.97, 1.03))
     assert noise.covers(space.as_shift(inside), exact, space).all()
     assert not noise.covers(space.as_shift(outside), exact, space).any()
     assert g.predict(image, n=N, shift=inside) == 1
