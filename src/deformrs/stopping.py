@@ -284,7 +284,7 @@ def parse_radius(value: float | str, space: Space, name: str = "the radius") -> 
 
 @dataclass(frozen=True)
 class RadiusQuery:
-    """Is the prediction correct and certified up to a radius, such as 10deg, 5px or 20%?"""
+    """Whether the prediction is correct and certified up to a radius: 10deg, 5px or 20%."""
 
     text: str
 
@@ -304,7 +304,7 @@ class RadiusQuery:
 
 @dataclass(frozen=True)
 class RegionQuery:
-    """Is the prediction correct and certified for every transformation of a region?"""
+    """Whether the prediction is correct and certified for every transformation of a region."""
 
     text: str
     region: Region

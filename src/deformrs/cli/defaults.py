@@ -310,7 +310,7 @@ def stored_precision(config: Config) -> PrecisionChoice:
 def options_of(
     run: Path, model: ModelOptions, smoothing: SmoothingOptions
 ) -> tuple[ModelOptions, SmoothingOptions]:
-    """Return the model, deformation and noise of a run; only the model's execution is chosen anew.
+    """Return the model, deformation and noise of a run; only the model's execution may differ.
 
     Guarantee: without `model.trust_code`, Python code that the run names is returned only if it was
     named on the command line too.

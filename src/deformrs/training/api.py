@@ -40,7 +40,7 @@ def train(
     seed: int = 0,
     report: Callable[[Moment], None] | None = None,
 ) -> Trained:
-    """Fit `model` to images [n, c, h, w] in [0, 1], each deformed anew every time it is seen.
+    """Fit `model` to images [n, c, h, w] in [0, 1], each freshly deformed every time it is used.
 
     Parameters are drawn from the noise law that certifies. The optimizer is one-cycle SGD with
     Nesterov momentum, on the device of the model, which is left in evaluation mode. `copies`,
