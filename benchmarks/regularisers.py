@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 from deformrs import Rotation, SmoothedClassifier, Uniform, certify_dataset, load_data
-from deformrs.cli.options import chosen_device
 from deformrs.data import ImageSet
 from deformrs.data.image_set import stratified_split
+from deformrs.execution import chosen_device
 from deformrs.models import NetworkSpec, ResNet18
 from deformrs.models.types import Classifier
 from deformrs.report.summary import count_certified

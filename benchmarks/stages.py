@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from deformrs import SmoothedClassifier
-from deformrs.cli.options import chosen_device
 from deformrs.cli.throughput import (
     FAMILIES,
     N0,
@@ -28,7 +27,7 @@ from deformrs.cli.throughput import (
     select_cases,
     smoothed_classifier,
 )
-from deformrs.execution import Compiled
+from deformrs.execution import Compiled, chosen_device
 from deformrs.geometry import warp
 from deformrs.models.inference import natural_precision
 

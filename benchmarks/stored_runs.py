@@ -13,11 +13,11 @@ from pathlib import Path
 
 import click
 
-from deformrs.cli.options import chosen_device
 from deformrs.cli.parameters import split_list
 from deformrs.cli.throughput import N0, machine
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError
+from deformrs.execution import chosen_device
 from deformrs.runs import Result, StoredRun, read_run, read_times
 from deformrs.stopping import RadiusQuery
 from deformrs.units import parse_quantity

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from deformrs import Rotation, SmoothedClassifier, Uniform, load_data, load_model
-from deformrs.cli.options import chosen_device
 from deformrs.cli.parameters import BatchSize
 from deformrs.config import Config
 from deformrs.data import ImageSet, load_digits
 from deformrs.data.preparation import Preparation
 from deformrs.dataset import device_name
-from deformrs.execution import Compiled
+from deformrs.execution import Compiled, chosen_device
 from deformrs.geometry import size_of
 from deformrs.models import NetworkSpec, Precision, PrecisionChoice, SmallCNN
 from deformrs.models.inference import natural_precision

@@ -23,9 +23,9 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from deformrs.cli.options import chosen_device
 from deformrs.cli.throughput import FAMILIES, seconds
 from deformrs.dataset import device_name
+from deformrs.execution import chosen_device
 from deformrs.models import NetworkSpec, ResNet18
 from deformrs.models.types import Classifier
 from deformrs.training import Augmentation, Plan, Recipe

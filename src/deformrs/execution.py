@@ -43,6 +43,13 @@ def usable_device(device: torch.device | str) -> torch.device:
     return usable
 
 
+def chosen_device(text: str) -> torch.device:
+    """Return the device of that name; `auto` is the GPU where there is one."""
+    if text == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return usable_device(text)
+
+
 def compiled(function: Callable[P, R], how: Compiled) -> Callable[P, R]:
     """Compile a function at its first call; RuntimeError if that fails.
 

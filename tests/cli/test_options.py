@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from deformrs.cli.options import ModelOptions, chosen_device
+from deformrs.cli.options import ModelOptions
 from deformrs.config import Config
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
+from deformrs.execution import chosen_device
 from deformrs.runs.folder import RELATIVE_TO, located, located_code, start_of
 
 FACTORY = """

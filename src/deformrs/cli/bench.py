@@ -75,10 +75,10 @@ def bench(
     """
     from rich.console import Console
 
-    from deformrs.cli.options import chosen_device
     from deformrs.cli.progress import print_plain, step
     from deformrs.cli.throughput import machine, measure, select_cases
     from deformrs.errors import ModelError
+    from deformrs.execution import chosen_device
     from deformrs.models.inference import natural_precision
     from deformrs.runs import write_atomically
 

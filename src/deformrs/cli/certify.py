@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from deformrs.cli.defaults import certification
-from deformrs.cli.jobs import Job, prepare
+from deformrs.cli.jobs import prepare
 from deformrs.cli.options import (
     DataOptions,
     ModelOptions,
@@ -26,6 +26,7 @@ from deformrs.cli.parameters import is_typed, split_list
 from deformrs.cli.progress import Advance, Downloads, print_plain, step
 from deformrs.dataset import certify_dataset, select_indices
 from deformrs.geometry import size_of
+from deformrs.job import Job
 from deformrs.report.summary import count_certified, noise_words, summarise
 from deformrs.rounding import percent_down, percent_up
 from deformrs.runs import Result

@@ -14,7 +14,7 @@ from torch import Tensor
 from deformrs.certificate import Certificate
 from deformrs.checks import check_integer
 from deformrs.cli.defaults import find_trained, options_from_run, options_of
-from deformrs.cli.jobs import load_model_of_run, smooth
+from deformrs.cli.jobs import load_model_of_run, smooth_as
 from deformrs.cli.options import (
     DataOptions,
     ModelOptions,
@@ -169,7 +169,7 @@ def gallery(
         if kind == "families":
             pairs = _families(loaded, model, padding, subjects[0])
         else:
-            classifier = smooth(loaded, model, smoothing, image)
+            classifier = smooth_as(loaded, model, smoothing, image)
             pairs = [(classifier, subject) for subject in subjects]
         rows = _sample(pairs, columns, predict_n, sampling, Console(highlight=False))
         draw_samples(rows, out, names=names)
@@ -196,7 +196,7 @@ def _families(
     """Return the model smoothed over every family, and the image under the family's name."""
     # Any deformation and noise will do to check the model and find its classes and batch size.
     example = SmoothingOptions("translation", "gaussian:0.1", padding)
-    some = smooth(loaded, model, example, subject.image)
+    some = smooth_as(loaded, model, example, subject.image)
     pairs = []
     for family in default_families():
         classifier = SmoothedClassifier(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import click
-import torch
 
 from deformrs.checks import check_alpha, check_integer, check_seed
 from deformrs.cli.parameters import BatchSize, NonEmpty, Numbers, Word
@@ -20,7 +19,7 @@ from deformrs.data.download import DownloadProgress
 from deformrs.data.image_set import Split
 from deformrs.data.preparation import Interpolation, Preparation
 from deformrs.errors import InputError
-from deformrs.execution import Compiled, usable_device
+from deformrs.execution import Compiled, chosen_device
 from deformrs.geometry import Padding
 from deformrs.models import (
     LoadedModel,
@@ -178,13 +177,6 @@ class SamplingOptions:
             regions=tuple(q.text for q in queries if isinstance(q, RegionQuery)),
             tolerance=self.adaptive,
         )
-
-
-def chosen_device(text: str) -> torch.device:
-    """Return the device of that name; `auto` is the GPU where there is one."""
-    if text == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return usable_device(text)
 
 
 def plain_options(options: DataclassInstance) -> Config:

@@ -12,7 +12,7 @@ import torch
 
 from deformrs.certificate import Certificate
 from deformrs.cli.defaults import find_trained, options_of
-from deformrs.cli.jobs import load_model_of_run, smooth
+from deformrs.cli.jobs import load_model_of_run, smooth_as
 from deformrs.cli.options import (
     ModelOptions,
     SamplingOptions,
@@ -155,7 +155,7 @@ def predictions(
         try:
             image = torch.from_numpy(load_image(file, loaded.preparation))
             if classifier is None or "px" in smoothing.noise:  # pixels are counted on each image
-                classifier = smooth(loaded, model, smoothing, image)
+                classifier = smooth_as(loaded, model, smoothing, image)
                 for query in queries:
                     query.check(classifier.deformation.space(size_of(image)))
             certificate = classifier.certify(

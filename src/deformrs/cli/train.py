@@ -21,11 +21,9 @@ from rich.console import Console
 
 from deformrs import __version__
 from deformrs.cli.defaults import find_trained
-from deformrs.cli.jobs import plugin_digests
 from deformrs.cli.options import (
     DataOptions,
     SmoothingOptions,
-    chosen_device,
     data_option,
     plain_options,
     smoothing_options,
@@ -44,7 +42,8 @@ from deformrs.data.image_set import Indices, stratified_split
 from deformrs.data.preparation import Preparation
 from deformrs.dataset import device_name
 from deformrs.errors import InputError
-from deformrs.execution import fastest_convolutions
+from deformrs.execution import chosen_device, fastest_convolutions
+from deformrs.job import plugin_digests
 from deformrs.models import InitialNetwork, NetworkSpec, check_num_classes, save_model
 from deformrs.models.saved import BEST, WEIGHTS
 from deformrs.models.types import Classifier
@@ -237,7 +236,7 @@ def prepare_training(
         "processes": processes.count,
         "compiled": compiled,
     }
-    plugins = plugin_digests(request.smoothing)
+    plugins = plugin_digests(request.smoothing.deformation)
     config: Config = {"plugins": plugins} if plugins else {}
     spec = network.spec
     config |= {
