@@ -343,3 +343,25 @@ def test_photographs_of_imagenet() -> None:
         image, _ = images[index]
         assert image.shape == (3, 224, 224)
         assert 0 <= image.min() < image.max() <= 1
+
+
+def test_the_rule_of_the_labels_in_words(tmp_path: Path) -> None:
+    pets = class_folders(tmp_path / "pets", {"dog": 1, "cat": 1, "b\ncat": 1})
+    images = load(pets, num_classes=3)
+    assert images.label_words(most=2) == (
+        r"the class folders in sorted order: b\ncat = 0, cat = 1, … (3 classes)"
+    )
+    assert images.is_matched_by_order
+    model = ("Persian", "tabby", "Dog")
+    assert load(pets, (*model[:2], "hound")).label_words(model) == (
+        r"the class folders in sorted order: b\ncat = 0 (Persian), cat = 1 (tabby), dog = 2"
+    )
+    folder = class_folders(tmp_path / "w", {"n02099601": 1, "n01443537": 1})
+    wordnet = load(folder, num_classes=1000)
+    assert wordnet.label_words(wordnet.class_names) == (
+        "WordNet ids in ImageNet's order: n01443537 = 1 (goldfish), n02099601 = 207 "
+        "(golden retriever)"
+    )
+    assert not wordnet.is_matched_by_order
+    listed = load(listed_folder(tmp_path / "list", "file,label\na.png,12\nb.png,2\n"))
+    assert listed.label_words() == "labels.csv: integers: 2, 12"

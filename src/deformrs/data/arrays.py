@@ -66,9 +66,11 @@ def array_set(
     title = name if split is None else f"{name} {split}"
     if class_names is None:
         numbers, rule = labels.tolist(), "as stored"
+        indices = {str(label): label for label in sorted(set(numbers))}
     else:
         order, rule = align_classes(class_names, request.class_names)
         numbers = [order[label] for label in labels.tolist()]
+        indices = dict(zip(class_names, order, strict=True))
     check_labels(numbers, request.num_classes, lambda index: f"{title} {index}")
     return ArraySet(
         name,
@@ -78,6 +80,7 @@ def array_set(
         request.preparation,
         title,
         images,
+        class_indices=indices,
     )
 
 

@@ -22,6 +22,7 @@ from deformrs.data.labels import (
     BY_WNID,
     BY_WORD_ORDER,
     IMAGENET_COUNT,
+    ClassIndices,
     check_labels,
     imagenet_names,
     label_folders,
@@ -134,7 +135,7 @@ def _load_classes(folder: Path, folders: list[str], request: DataRequest) -> Ima
             "images end in " + ", ".join(SUFFIXES),
         )
     class_names = tuple(folders) if rule == BY_FOLDER_ORDER else request.class_names
-    return _image_folder(folder, request, files, labels, rule, class_names)
+    return _image_folder(folder, request, files, labels, rule, indices, class_names)
 
 
 def _load_listed(folder: Path, request: DataRequest) -> ImageFolder:
@@ -168,7 +169,8 @@ def _load_listed(folder: Path, request: DataRequest) -> ImageFolder:
             raise unknown_class(what, word, indices, request.class_names)
         indices, rule = {word: index for index, word in enumerate(class_names)}, BY_WORD_ORDER
     labels = [indices[word] for _, _, word in rows]
-    return _image_folder(folder, request, list(lines), labels, f"{LABELS}: {rule}", class_names)
+    rule = f"{LABELS}: {rule}"
+    return _image_folder(folder, request, list(lines), labels, rule, indices, class_names)
 
 
 def _read_rows(path: Path) -> list[tuple[int, str, str]]:
@@ -231,6 +233,7 @@ def _image_folder(
     files: list[str],
     labels: list[int],
     rule: str,
+    indices: ClassIndices,
     class_names: tuple[str, ...] | None,
 ) -> ImageFolder:
     check_labels(labels, request.num_classes, lambda index: str(folder / files[index]))
@@ -246,7 +249,14 @@ def _image_folder(
         digest.update(os.fsencode(file) + f"\0{label}\0".encode())
     about = request.about(name, None, len(files), digest.hexdigest(), rule)
     return ImageFolder(
-        name, class_names, tuple(labels), about, request.preparation, folder, tuple(files)
+        name,
+        class_names,
+        tuple(labels),
+        about,
+        request.preparation,
+        folder,
+        tuple(files),
+        class_indices=indices,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, Self, get_args
 
 import numpy as np
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from deformrs.checks import check_choice, check_integer, check_seed, is_real
 from deformrs.config import Config, ConfigValue
+from deformrs.data.labels import BY_FOLDER_ORDER, BY_NUMBER, ClassIndices, normalized
 from deformrs.data.preparation import Pixels, Preparation
-from deformrs.errors import InputError
+from deformrs.errors import InputError, printable
 
 Indices = NDArray[np.int64]
 StoredSplit = Literal["test", "train"]
@@ -31,6 +32,7 @@ class ImageSet(ABC):
 
     An image is decoded when it is accessed. `about` describes the dataset in the configuration of
     a run: its source, size and digest, the rule that gave the labels, and the preparation.
+    `class_indices` is the model's class index of each class as the dataset names it.
     """
 
     name: str
@@ -38,6 +40,7 @@ class ImageSet(ABC):
     labels: tuple[int, ...]
     about: Config
     preparation: Preparation
+    class_indices: ClassIndices = field(default_factory=dict, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -51,6 +54,27 @@ class ImageSet(ABC):
     def __repr__(self) -> str:
         return f"<{self.name}, {len(self):,} images>"
 
+    @property
+    def is_matched_by_order(self) -> bool:
+        """Whether the sorted names of class folders gave the labels, which may not fit a model."""
+        return self.about["labels"] == BY_FOLDER_ORDER
+
+    def label_words(self, model_classes: Sequence[str] | None = None, most: int = 4) -> str:
+        """Return the rule that gave the labels and the first `most` classes as matched.
+
+        `model_classes` are the model's names, shown where they differ from the dataset's.
+
+        >>> from deformrs.data import load_data
+        >>> load_data("digits").label_words(["zero", "one", "two", *"3456789"], most=3)
+        'as published: 0 (zero), 1 (one), 2 (two), … (10 classes)'
+        """
+        rule = str(self.about["labels"]).replace(BY_NUMBER, "integers")
+        pairs = sorted(self.class_indices.items(), key=lambda pair: pair[1])
+        words = [_match_words(name, index, model_classes) for name, index in pairs[:most]]
+        if len(pairs) > most:
+            words.append(f"… ({len(pairs):,} classes)")
+        return f"{rule}: {', '.join(words)}"
+
     def __iter__(self) -> Iterator[tuple[Pixels, int]]:
         return (self[index] for index in range(len(self)))
 
@@ -61,6 +85,13 @@ class ImageSet(ABC):
     @abstractmethod
     def _load(self, index: int) -> Pixels:
         """Return the prepared pixels; `index` has been checked."""
+
+
+def _match_words(name: str, index: int, model_classes: Sequence[str] | None) -> str:
+    """Return words such as `n01440764 = 0 (tench)` for one class of a dataset."""
+    own = model_classes[index] if model_classes and index < len(model_classes) else name
+    words = str(index) if name == str(index) else f"{printable(name)} = {index}"
+    return words if normalized(own) == normalized(name) else f"{words} ({printable(own)})"
 
 
 @dataclass(frozen=True)
@@ -213,6 +244,7 @@ class HeldOut:
             training.preparation,
             training,
             tuple(indices.tolist()),
+            class_indices=training.class_indices,
         )
 
     @classmethod
