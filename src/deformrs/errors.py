@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import os
+import re
+import sys
 from collections.abc import Iterable
+from importlib import metadata
 
 
 class DeformRSError(Exception):
@@ -68,6 +72,34 @@ def damaged(name: object, reason: Exception | str, remedy: str = "restore it") -
     # The text of a KeyError, among others, does not say that it is about a missing key.
     text = reason if isinstance(reason, str | ValueError) else repr(reason)
     return InputError(str(name), f"damaged ({text})", "must be as deformrs wrote it", remedy)
+
+
+def install_command(package: str, *, upgrade: bool = False) -> str:
+    """Return the pip command that installs an optional package in the versions that are supported.
+
+    It names the package itself: an extra such as deformrs[timm] would have to be found on PyPI,
+    wherever deformrs was installed from.
+
+    >>> install_command("pandas").partition(" install ")[2]
+    '"pandas>=2.0"'
+    """
+    # Unless its environment is activated, pip alone would be that of another Python.
+    active = sys.prefix in (sys.base_prefix, os.environ.get("VIRTUAL_ENV"))
+    words = [*([] if active else [sys.executable, "-m"]), "pip", "install"]
+    words += ["--upgrade"] if upgrade else []
+    try:
+        requirements, torch = metadata.requires("deformrs") or [], metadata.version("torch")
+    except metadata.PackageNotFoundError:  # run from a source tree
+        requirements, torch = [], ""
+    texts = (requirement.partition(";")[0].strip() for requirement in requirements)
+    words.append(next((text for text in texts if re.split(r"\W", text)[0] == package), package))
+    if torch and package in ("timm", "torchvision"):
+        # Each torchvision fits one torch, and pip would replace the installed one.
+        words.append(f"torch=={torch}")
+        if "+" in torch:  # from PyTorch's own index, which has one part for each such label
+            index = f"https://download.pytorch.org/whl/{torch.partition('+')[2]}"
+            words += ["--extra-index-url", index]
+    return " ".join(f'"{word}"' if set(word) & set(" <>") else word for word in words)
 
 
 def printable(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -13,25 +14,32 @@ from small_files import cache_on_hub, normalised, same, some_images, tiny_net
 import torchvision_ops
 from deformrs.config import Config
 from deformrs.data.preparation import Preparation
-from deformrs.errors import InputError
+from deformrs.errors import InputError, install_command
 from deformrs.models import SmallCNN, initial_network, load_model, save_model
 from deformrs.models.optional_dependencies import seeded
 
 torchvision_ops.declare()
 
-EXTRAS = {
-    "timm": "timm",
-    "torchvision": "torchvision",
-    "onnxruntime": "onnx",
-    "transformers": "huggingface",
+TORCH = metadata.version("torch")
+TORCHS_OWN_INDEX = (
+    f" --extra-index-url https://download.pytorch.org/whl/{TORCH.partition('+')[2]}"
+    if "+" in TORCH
+    else ""
+)
+COMMANDS = {
+    "timm": f'pip install "timm>=1.0" torch=={TORCH}{TORCHS_OWN_INDEX}',
+    "torchvision": f'pip install "torchvision>=0.19" torch=={TORCH}{TORCHS_OWN_INDEX}',
+    "onnxruntime": 'pip install "onnxruntime>=1.17"',
+    "transformers": 'pip install "transformers>=4.40"',
 }
 
 
-def test_a_missing_package_is_named_with_its_extra(
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder whose network needs one is not called damaged; own networks need none."""
-    for package in EXTRAS:
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+    for package in COMMANDS:
         monkeypatch.setitem(sys.modules, package, None)  # imports of it fail
     save_model(tmp_path / "own", SmallCNN(width=2), Preparation(channels=1))
     load_model(str(tmp_path / "own"))
@@ -51,12 +59,61 @@ def test_a_missing_package_is_named_with_its_extra(
             load_model(source)
         assert str(caught.value) == (
             f"the package {package} is not installed; it is needed for this model: "
-            f"pip install 'deformrs[{EXTRAS[package]}]'"
+            f"{COMMANDS[package]}"
         )
     with pytest.raises(InputError, match="the package timm is not installed"):
         initial_network("timm:resnet18", 4, 3)
     with pytest.raises(InputError, match=r"without weights \(the package torchvision .*--weights"):
         initial_network("resnet50", 4, 3, pretrained=True)
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An activated environment, and metadata as of a wheel."""
+    requirements = ["torch>=2.6", "onnx; extra == 'dev'", "onnxruntime>=1.17; extra == 'onnx'"]
+    requirements += ["torchvision>=0.19; extra == 'torchvision'"]
+    monkeypatch.setattr(metadata, "requires", lambda _: requirements)
+    monkeypatch.setattr(metadata, "version", lambda _: "2.13.0")
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_optional_package_is_installed_in_the_versions_of_its_extra() -> None:
+    assert install_command("onnxruntime") == 'pip install "onnxruntime>=1.17"'
+    assert install_command("onnxruntime", upgrade=True) == (
+        'pip install --upgrade "onnxruntime>=1.17"'
+    )
+    assert install_command("huggingface_hub") == "pip install huggingface_hub", "of no extra"
+
+
+@pytest.mark.usefixtures("installed")
+def test_torchvision_is_chosen_for_the_installed_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = 'pip install "torchvision>=0.19" torch==2.13.0'
+    assert install_command("torchvision") == command
+    monkeypatch.setattr(metadata, "version", lambda _: "2.13.0+cu130")
+    assert install_command("torchvision") == (
+        f"{command}+cu130 --extra-index-url https://download.pytorch.org/whl/cu130"
+    )
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_command_is_for_the_python_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "base_prefix", "/usr")
+    monkeypatch.setattr(sys, "prefix", "/home/me/my env")
+    monkeypatch.setattr(sys, "executable", "/home/me/my env/bin/python")
+    python = '"/home/me/my env/bin/python" -m '
+    assert install_command("onnxruntime") == f'{python}pip install "onnxruntime>=1.17"'
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+    assert install_command("onnxruntime") == 'pip install "onnxruntime>=1.17"'
+
+
+def test_without_metadata_the_package_is_named_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_: str) -> None:
+        raise metadata.PackageNotFoundError
+
+    monkeypatch.setattr(metadata, "requires", missing)
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+    assert install_command("pandas") == "pip install pandas"
 
 
 def test_weights_in_the_caches_need_no_network(

@@ -65,7 +65,7 @@ def test_pandas_that_is_not_there_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(InputError, match=r"pip install 'deformrs\[pandas\]'"):
+    with pytest.raises(InputError, match='pip install "pandas>=2.0"$'):
         results_frame(stored(tmp_path))
 
 

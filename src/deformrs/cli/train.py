@@ -41,7 +41,7 @@ from deformrs.data import HeldOut, ImageSet
 from deformrs.data.image_set import Indices, stratified_split
 from deformrs.data.preparation import Preparation
 from deformrs.dataset import device_name
-from deformrs.errors import InputError
+from deformrs.errors import InputError, install_command
 from deformrs.execution import chosen_device, fastest_convolutions
 from deformrs.job import plugin_digests
 from deformrs.models import InitialNetwork, NetworkSpec, check_num_classes, save_model
@@ -354,7 +354,7 @@ def _progress(
         board = None
         if folder is not None and training.tensorboard:
             if importlib.util.find_spec("tensorboard") is None:
-                hint = "no TensorBoard files: pip install 'deformrs[tensorboard]'"
+                hint = f"no TensorBoard files: {install_command('tensorboard')}"
                 print_plain(console, hint)
             else:
                 board = stack.enter_context(closing(_Board(folder.path / TENSORBOARD)))

@@ -11,7 +11,7 @@ from typing import Any
 
 from deformrs.config import Config
 from deformrs.data.preparation import Interpolation, Preparation
-from deformrs.errors import InputError, UnsupportedError, first_line
+from deformrs.errors import InputError, UnsupportedError, first_line, install_command
 from deformrs.models.optional_dependencies import import_extra, quiet, reachable
 from deformrs.models.types import NetworkSpec, ResolvedSource
 from deformrs.runs.files import file_digest
@@ -117,7 +117,7 @@ def load_hugging_face(name: str, described: bool) -> ResolvedSource:
     """
     if not Path(name).is_dir() and (name.count("/") > 1 or name.startswith((".", "/", "~"))):
         raise InputError(f"the folder {name}", "missing", "must exist for hf:", "check the path")
-    transformers = import_extra("transformers", "huggingface")
+    transformers = import_extra("transformers")
     with quiet("transformers", "huggingface_hub"), _no_bars(transformers):
         if Path(name).is_dir():
             network, processor = _load(transformers, name, True, described)
@@ -149,7 +149,7 @@ def _from_hub(
     transformers: ModuleType, name: str, described: bool
 ) -> tuple[Any, dict[str, Any] | None]:
     """Load from the cache if it is there, else from the hub."""
-    hub = import_extra("huggingface_hub", "huggingface")
+    hub = import_extra("huggingface_hub")
     try:
         return _load(transformers, name, True, described)
     except InputError:
@@ -181,7 +181,7 @@ def _load(
             f"the model hf:{name}",
             f"not loaded ({first_line(_origin(error))})",
             "needs packages that fit the torch that is installed",
-            "pip install --upgrade 'deformrs[huggingface]'",
+            install_command("transformers", upgrade=True),
         ) from error
     except Exception as error:  # damaged files can raise anything
         raise InputError(

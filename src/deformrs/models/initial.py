@@ -280,7 +280,7 @@ def _check_published(request: _Request, name: str) -> None:
         )
     _check_colour(request)
     try:
-        import_extra("torchvision", "torchvision")
+        import_extra("torchvision")
     except InputError as error:
         raise no_weights(request.source, str(error)) from None
 

@@ -263,7 +263,7 @@ def library_of(source: str) -> tuple[Library, str, Config]:
     Raises unless the library is installed.
     """
     library, _, name = source.partition(":")
-    version = str(import_extra(library, library).__version__)
+    version = str(import_extra(library).__version__)
     return LIBRARIES[library], name, {library: version}
 
 

@@ -27,7 +27,7 @@ _LOCATION = b"\x0a\x08location\x12"  # an entry of external data, as protobuf wr
 def load_onnx(path: Path, device: torch.device) -> ResolvedSource:
     """Load a `.onnx` file from N x C x H x W to logits. A fixed H x W becomes the crop."""
     require_file("the ONNX file", path)
-    runtime = import_extra("onnxruntime", "onnx")
+    runtime = import_extra("onnxruntime")
     session = _session(runtime, path, device)
     inputs, outputs = session.get_inputs(), session.get_outputs()
     if len(inputs) != 1 or len(outputs) != 1:

@@ -13,19 +13,19 @@ from urllib.parse import urlsplit
 
 import torch
 
-from deformrs.errors import InputError, first_line
+from deformrs.errors import InputError, first_line, install_command
 
 
-def import_extra(package: str, extra: str, purpose: str = "this model") -> ModuleType:
-    """Return the package; raise an error that names the extra to install if it is missing."""
+def import_extra(package: str) -> ModuleType:
+    """Return the package; raise an error that says how to install it if it is missing."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
         raise InputError(
             f"the package {package.partition('.')[0]}",
             "not installed" if error.name == package else f"incomplete ({error})",
-            f"is needed for {purpose}",
-            f"pip install 'deformrs[{extra}]'",
+            "is needed for this model",
+            install_command(package),
         ) from None
     except (ImportError, RuntimeError) as error:
         # A torchvision that was built for another torch raises RuntimeError.
@@ -33,7 +33,7 @@ def import_extra(package: str, extra: str, purpose: str = "this model") -> Modul
             f"the package {package.partition('.')[0]}",
             f"installed, but fails ({first_line(error)})",
             "must fit the torch that is installed",
-            f"pip install --upgrade 'deformrs[{extra}]'",
+            install_command(package, upgrade=True),
         ) from error
 
 

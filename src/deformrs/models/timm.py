@@ -59,7 +59,7 @@ def read_weights(name: str, weights: Path | None) -> tuple[State, str]:
         raise no_weights(f"timm:{name}", "there are none to download")
     overlay: dict[str, str] = {}
     if config.hf_hub_id:
-        hub = import_extra("huggingface_hub", "timm")
+        hub = import_extra("huggingface_hub")
         file = config.hf_hub_filename or "model.safetensors"
         cached = hub.try_to_load_from_cache(config.hf_hub_id, file)
         if isinstance(cached, str):
@@ -95,7 +95,7 @@ def describe(name: str, network: nn.Module, weights: Path | None) -> NetworkSpec
 
 def _timm_with(name: str) -> ModuleType:
     """Return the library; raise unless it is installed and knows the network."""
-    timm = import_extra("timm", "timm")
+    timm = import_extra("timm")
     known = timm.list_pretrained() if "." in name else timm.list_models()
     if not timm.is_model(name) or ("." in name and name not in known):
         close = nearest(name, known)

@@ -100,7 +100,7 @@ def describe(name: str, network: nn.Module, weights: Path | None) -> NetworkSpec
 
 def _torchvision_with(name: str) -> ModuleType:
     """Return the library; raise unless it is installed and knows the classifier."""
-    torchvision = import_extra("torchvision", "torchvision")
+    torchvision = import_extra("torchvision")
     known = torchvision.models.list_models(module=torchvision.models)
     if name not in known:
         close = nearest(name, known)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deformrs.errors import InputError, UnsupportedError
+from deformrs.errors import InputError, UnsupportedError, install_command
 from deformrs.report.radii import float_down, radius_of
 from deformrs.rounding import format_down
 from deformrs.runs import Result, StoredRun, read_run
@@ -82,7 +82,7 @@ def results_frame(run: StoredRun | Path | str) -> pandas.DataFrame:
             "pandas",
             "not installed",
             "is needed for a DataFrame",
-            "pip install 'deformrs[pandas]'",
+            install_command("pandas"),
         ) from None
     stored = run if isinstance(run, StoredRun) else read_run(Path(run))
     results = stored.results
