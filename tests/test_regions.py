@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -31,7 +32,7 @@ from deformrs import (
     regions,
 )
 from deformrs.errors import InputError, UnsupportedError
-from deformrs.regions import Rotate, ShearBy, Shift, Zoom
+from deformrs.regions import Rotate, Scale, ShearBy, Shift
 from deformrs.rounding import format_down
 
 SIZE = 28, 28
@@ -41,10 +42,10 @@ DEG = math.pi / 180
 REGIONS = {
     "the paper's first": Region(Rotate(-2 * DEG, 2 * DEG), ShearBy(0, 0.02)),
     "the paper's second": Region(
-        Shift(length=math.sqrt(0.1)), Rotate(-10 * DEG, 10 * DEG), Zoom(0.8, 1.2)
+        Shift(length=math.sqrt(0.1)), Rotate(-10 * DEG, 10 * DEG), Scale(0.8, 1.2)
     ),
     "in text": Region.parse("rotation<=10deg, scale=0.8..1.2, shift<=4px"),
-    "one-sided": Region(Zoom(1.1, 1.3), Rotate(5 * DEG, 40 * DEG)),
+    "one-sided": Region(Scale(1.1, 1.3), Rotate(5 * DEG, 40 * DEG)),
     "the whole circle": Region(Rotate(-math.pi, math.pi), Shift(px=1)),
     "two of a kind": Region(Shift(px=2), ShearBy(-0.1, 0.2), Shift(px=1), Rotate(0, 0.3)),
     "nothing": Region(Rotate(0, 0)),
@@ -77,7 +78,7 @@ def members(region: Region, count: int, corners: bool) -> NDArray[np.float64]:
                 radius = length * (1.0 if corners else np.sqrt(share))
                 angle = 2 * math.pi * generator.random(count)
                 columns += [radius * np.cos(angle), radius * np.sin(angle)]
-            case Zoom(low, high):
+            case Scale(low, high):
                 columns.append(low + share * (high - low) - 1)
             case Rotate(low, high) | ShearBy(low, high):
                 columns.append(low + share * (high - low))
@@ -179,12 +180,47 @@ def test_parts_of_a_composition_may_rest() -> None:
     assert not c.covers_region(Region(Shift(px=14)))
 
 
+@pytest.mark.parametrize("text", ["zoom=0.8..1.25", "zoom=30%..3", "zoom<=20%", "zoom=1..1.1"])
+def test_guarantee_a_zoom_contains_every_requested_magnification(text: str) -> None:
+    """1/m for 10,000 magnifications, and for both ends as exact decimals: α as it is given, and in
+    the shifts that enclose it."""
+    ends = text.removeprefix("zoom").replace("<=20%", "0.8..1.2").replace("30%", "0.3")
+    low, high = (Fraction(end) for end in ends.removeprefix("=").split(".."))
+    region = Region.parse(text)
+    (factor,) = region.factors
+    assert isinstance(factor, Scale)
+    assert factor == Scale.from_zoom(float(low), float(high))
+    inside = [low + (high - low) * Fraction(k, 10_000) for k in range(10_001)]
+    assert all(Fraction(factor.low) <= 1 / m <= Fraction(factor.high) for m in inside)
+    assert factor.low == pytest.approx(float(1 / high), rel=1e-13)
+    assert factor.high == pytest.approx(float(1 / low), rel=1e-13)
+    needed = Fraction(region.radius_needed(Scaling().space(SIZE)))
+    assert needed >= max(1 / low - 1, 1 - 1 / high)
+
+
+def test_a_zoom_shows_the_content_larger() -> None:
+    """A white square of 8 pixels, magnified by 2, is 16 pixels wide."""
+    image = torch.zeros(1, 32, 32)
+    image[:, 12:20, 12:20] = 1
+    (factor,) = Region.parse("zoom=2..2").factors
+    assert isinstance(factor, Scale)
+    params = torch.tensor([[factor.low - 1]], dtype=torch.float32)
+    shown = Scaling().apply(image, params)
+    assert shown[0, 0, 16].sum().item() == pytest.approx(16, abs=0.6)
+
+
+@pytest.mark.parametrize("text", ["zoom<=100%", "zoom=0..1", "zoom=-1..1", "zoom=1.2..0.8"])
+def test_impossible_zooms(text: str) -> None:
+    with pytest.raises(InputError, match="the zoom"):
+        Region.parse(text)
+
+
 def test_another_order_is_refused() -> None:
     c = certificate(Compose(Rotation(), Scaling()), Gaussian(0.2), 1000)
     with pytest.raises(UnsupportedError, match="scaling, then rotation.*rotation, then scaling"):
-        c.covers_region(Region(Zoom(0.9, 1.1), Rotate(-0.1, 0.1)))
+        c.covers_region(Region(Scale(0.9, 1.1), Rotate(-0.1, 0.1)))
     with pytest.raises(UnsupportedError, match="dct"):
-        certificate(DCT(2), Gaussian(0.2), 1000).covers_region(Region(Zoom(0.9, 1.1)))
+        certificate(DCT(2), Gaussian(0.2), 1000).covers_region(Region(Scale(0.9, 1.1)))
 
 
 def test_one_family_alone() -> None:
@@ -239,7 +275,7 @@ def test_a_rotated_patch() -> None:
     assert not moved[:, outside].any()
     strong = certificate(VectorField(), Gaussian(0.3), 1000)
     assert strong.covers_region(patch)
-    assert not strong.covers_region(Region(Zoom(0.8, 1.2)))
+    assert not strong.covers_region(Region(Scale(0.8, 1.2)))
 
 
 def test_a_patch_needs_a_vector_field() -> None:
@@ -261,10 +297,10 @@ def test_one_number_needs_one_block() -> None:
     ("text", "factors"),
     [
         ("rotation<=10deg", (Rotate(-10 * DEG, 10 * DEG),)),
-        ("zoom = 80% .. 1.2 ,shear<=2%", (Zoom(0.8, 1.2), ShearBy(-0.02, 0.02))),
+        ("scale = 80% .. 1.2 ,shear<=2%", (Scale(0.8, 1.2), ShearBy(-0.02, 0.02))),
         ("shift<=4px", (Shift(px=4.0),)),
         ("shift<=0.316, rotate=0.1rad..0.2rad", (Shift(length=0.316), Rotate(0.1, 0.2))),
-        ("scale<=20%", (Zoom(0.8, 1.2),)),
+        ("scale<=20%", (Scale(0.8, 1.2),)),
     ],
 )
 def test_text(text: str, factors: tuple[object, ...]) -> None:
@@ -324,7 +360,7 @@ def test_guarantee_shifts_enclose_each_parameter_in_spite_of_rounding() -> None:
         for _ in range(80):
             theta, alpha = float(generator.uniform(-3, 3)), float(10 ** generator.uniform(-1, 3))
             cos, sin = mpmath.cos(theta), mpmath.sin(theta)
-            region = Region(Rotate(theta, theta), Zoom(alpha, alpha))
+            region = Region(Rotate(theta, theta), Scale(alpha, alpha))
             largest = np.abs(np.concatenate(list(region.shifts(AFFINE)))).max(axis=0)
             exact = [alpha * cos - 1, alpha * sin, alpha * sin, alpha * cos - 1, 0, 0]
             assert all(abs(e) <= m for e, m in zip(exact, largest.tolist(), strict=True))

@@ -18,13 +18,20 @@ from deformrs.certificate import Bound, Certificate, Counts
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.noise import Gaussian, NoiseLaw, Uniform
-from deformrs.regions import Region
+from deformrs.regions import Region, Scale
 from deformrs.report.radii import Radius
 from deformrs.rounding import complement_up
 from deformrs.runs import Result
 from deformrs.space import Space
 from deformrs.statistics import anytime_lower, anytime_upper, capped_lower, capped_method
-from deformrs.stopping import GIVEN_UP, Rule, Stopping, looks, parse_queries
+from deformrs.stopping import (
+    GIVEN_UP,
+    Rule,
+    Stopping,
+    from_stored_region,
+    looks,
+    parse_queries,
+)
 from stopping_cases import ANGLE, BOTH, CASES, PLACE, answers, certificate, is_decided, rule_of
 
 
@@ -351,3 +358,16 @@ def test_impossible_queries_are_refused_beforehand() -> None:
         parse_queries(["-3deg"], [])[0].check(Rotation().space((28, 28)))
     with pytest.raises(InputError, match="did you mean 'rotation'"):
         parse_queries([], ["rotatoin<=2deg"])
+
+
+def test_stored_regions_keep_their_words() -> None:
+    """In runs of version 0.1.0, zoom was another name of scale."""
+    stopping = Stopping(regions=("zoom=0.5..2, shift<=4px", Region(Scale(0.8, 1.2))))
+    stored = stopping.to_config()["regions"]
+    assert stored == [
+        "Region(factors=(Zoom(low=0.8, high=1.2),))",
+        "scale=0.5..2.0, shift<=4px",
+    ]
+    assert Region.parse(str(stored[1])) == Region.parse("zoom=0.5..2, shift<=4px")
+    assert from_stored_region("zoom=0.8..1.2") == "scale=0.8..1.2"
+    assert from_stored_region(str(stored[0])) == repr(Region(Scale(0.8, 1.2)))

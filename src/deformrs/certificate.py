@@ -13,6 +13,7 @@ from deformrs.checks import check_integer, is_real
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.rounding import format_down
 from deformrs.space import Space
+from deformrs.units import scaled_size
 
 
 @dataclass(frozen=True)
@@ -218,4 +219,5 @@ class Certificate:
         if block.period is not None and block.dim == 1 and radius >= block.period / 2:
             return f"every {family}"
         norm = "" if block.dim == 1 else f" (l{self.law.norm(index)} norm)"
-        return f"any {family} up to {block.unit.show_down(radius, self.space.size)}{norm}"
+        shown = f" ({scaled_size(radius)})" if block.family == "scaling" else ""
+        return f"any {family} up to {block.unit.show_down(radius, self.space.size)}{norm}{shown}"

@@ -11,6 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
@@ -18,9 +19,9 @@ from numpy.typing import NDArray
 
 from deformrs.checks import check_integer, is_real
 from deformrs.errors import InputError, UnsupportedError, did_you_mean
-from deformrs.rounding import round_up
+from deformrs.rounding import float_down, round_up
 from deformrs.space import Space
-from deformrs.units import Size, Unit, parse_quantity, unit_px
+from deformrs.units import Size, Unit, parse_quantity, shown_size, unit_px
 
 Points = NDArray[np.float64]
 
@@ -64,17 +65,45 @@ class Rotate(Factor):
 
 
 @dataclass(frozen=True)
-class Zoom(Factor):
-    """Zooms by every factor α from `low` to `high`; 1 leaves the image unchanged."""
+class Scale(Factor):
+    """Scalings by every α from `low` to `high`, as in the paper: α > 1 shows the content smaller.
+
+    >>> Scale(0.8, 1.2).shown
+    'shown at 84 to 125 % of its size'
+    >>> Scale.from_zoom(0.5, 2).shown
+    'shown at 50 to 200 % of its size'
+    """
 
     family = "scaling"
     low: float
     high: float
 
     def __post_init__(self) -> None:
-        _check_range("the zoom", self.low, self.high)
+        _check_range("the scale", self.low, self.high)
         if self.low <= 0:
-            raise InputError("the zoom", self.low, "must be positive", "e.g. 0.8 to 1.2")
+            raise InputError("the scale", self.low, "must be positive", "e.g. 0.8 to 1.2")
+
+    @classmethod
+    def from_zoom(cls, low: float, high: float) -> Scale:
+        """Return the scalings that magnify the content by every factor from `low` to `high`.
+
+        Guarantee: every α = 1/m with m in that range is in the result.
+        """
+        _check_range("the zoom", low, high)
+        if low <= 0:
+            raise InputError(
+                "the zoom", low, "must be positive: 2 shows the content twice as large", "e.g. 0.8"
+            )
+        # As decimals and as floats: 0.8 is not the float nearest to it.
+        least = min(1 / Fraction(high), 1 / Fraction(repr(float(high))))
+        most = max(1 / Fraction(low), 1 / Fraction(repr(float(low))))
+        return cls(float_down(least), -float_down(-most))
+
+    @property
+    def shown(self) -> str:
+        """At which sizes the content is shown, in words."""
+        # In decimals as they were written: the enclosure reaches beyond the nearest floats.
+        return shown_size(Fraction(repr(float(self.low))), Fraction(repr(float(self.high))))
 
     def parameters(self, size: Size, corners: int) -> Points:
         return np.array([[round_up(_furthest(self.low - 1, self.high - 1))]])
@@ -167,7 +196,7 @@ _FAMILIES = {
     "rotate": "rotation",
     "scale": "scaling",
     "scaling": "scaling",
-    "zoom": "scaling",
+    "zoom": "zoom",
     "shift": "translation",
     "translation": "translation",
     "shear": "shear",
@@ -189,7 +218,7 @@ def _factor(item: str) -> Factor:
             "a part of the region",
             repr(item.strip()),
             "must read name<=limit or name=low..high",
-            "e.g. rotation<=10deg or scale=0.8..1.2",
+            "e.g. rotation<=10deg or zoom=0.8..1.25",
         )
     name, sign, value = match.groups()
     if name not in _FAMILIES:
@@ -217,12 +246,17 @@ def _build(family: str, sign: str, ends: list[str]) -> Factor:
         return Shift(length=parse_quantity(ends[0], Unit.LENGTH))
     unit = Unit.ANGLE if family == "rotation" else Unit.FRACTION
     values = [parse_quantity(end, unit) for end in ends]
-    # A limit is a distance from the identity: 0 for angles and shears, 1 for zooms.
-    rest = 1.0 if family == "scaling" else 0.0
+    # A limit is a distance from the identity: 0 for angles and shears, 1 for factors.
+    rest = 1.0 if family in ("scaling", "zoom") else 0.0
     low, high = values if sign == "=" else (rest - values[0], rest + values[0])
-    if family == "rotation":
-        return Rotate(low, high)
-    return Zoom(low, high) if family == "scaling" else ShearBy(low, high)
+    match family:
+        case "rotation":
+            return Rotate(low, high)
+        case "scaling":
+            return Scale(low, high)
+        case "zoom":
+            return Scale.from_zoom(low, high)
+    return ShearBy(low, high)
 
 
 # How many numbers are held at once, and processed in all, to enclose a region by shifts.
@@ -271,11 +305,11 @@ class Enclosed(ABC):
 class Region(Enclosed):
     """All compositions of the given factors, in the order in which the image undergoes them.
 
-    `Region(Rotate(-a, a), Zoom(0.8, 1.2))` rotates the image, then zooms it, like
-    `Compose(Rotation(), Scaling())`: the coordinate map is T = T_rotate ∘ T_zoom.
+    `Region(Rotate(-a, a), Scale(0.8, 1.2))` rotates the image, then scales it, like
+    `Compose(Rotation(), Scaling())`: the coordinate map is T = T_rotate ∘ T_scale.
 
     >>> Region.parse("rotation<=10deg, scale=0.8..1.2, shift<=4px").factors[1]
-    Zoom(low=0.8, high=1.2)
+    Scale(low=0.8, high=1.2)
     """
 
     factors: tuple[Factor, ...]
@@ -290,7 +324,11 @@ class Region(Enclosed):
     @classmethod
     def parse(cls, text: str) -> Region:
         """Read "rotation<=10deg, scale=0.8..1.2, shift<=4px": the image undergoes the first
-        named first."""
+        named first.
+
+        `scale` is the paper's α, which shows the content smaller if above 1; `zoom` is the
+        magnification 1/α of the content: zoom=0.8..1.25 shows it at 80 to 125 % of its size.
+        """
         return cls(*parse_factors(text))
 
     def shifts(self, space: Space) -> Iterator[Points]:

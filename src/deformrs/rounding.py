@@ -61,6 +61,15 @@ def complement_down(p: float) -> float:
     return max(0.0, math.nextafter(1 - p, -math.inf))
 
 
+def float_down(value: Fraction) -> float:
+    """Return the float nearest to `value` from below.
+
+    Guarantee: never above `value`.
+    """
+    nearest = float(value)
+    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)
+
+
 def format_down(value: float | Fraction, decimals: int) -> str:
     """Format a value with that many decimals, rounded down in exact arithmetic.
 
@@ -68,6 +77,15 @@ def format_down(value: float | Fraction, decimals: int) -> str:
     '0.999'
     """
     return _with_point(math.floor(Fraction(value) * 10**decimals), decimals)
+
+
+def format_up(value: float | Fraction, decimals: int) -> str:
+    """Format a value with that many decimals, rounded up in exact arithmetic.
+
+    >>> format_up(0.9991, 3)
+    '1.000'
+    """
+    return _with_point(math.ceil(Fraction(value) * 10**decimals), decimals)
 
 
 def _with_point(shifted: int, decimals: int) -> str:
@@ -81,7 +99,7 @@ def percent_up(part: int, whole: int, decimals: int = 1) -> str:
     >>> percent_up(1, 3)
     '33.4'
     """
-    return _with_point(math.ceil(Fraction(100 * part, whole) * 10**decimals), decimals)
+    return format_up(Fraction(100 * part, whole), decimals)
 
 
 def percent_down(part: int, whole: int, decimals: int = 1) -> str:

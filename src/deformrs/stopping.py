@@ -19,7 +19,7 @@ from deformrs.checks import check_alpha, check_integer, is_real
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.noise import NoiseLaw
-from deformrs.regions import Patch, Region
+from deformrs.regions import Patch, Region, Scale, parse_factors
 from deformrs.rounding import array_up, complement_up, round_up
 from deformrs.runs import Result
 from deformrs.space import Space
@@ -100,7 +100,7 @@ class Stopping:
 
     def to_config(self) -> Config:
         """Return the criterion as plain values, for a run's configuration."""
-        regions = {r if isinstance(r, str) else repr(r) for r in self.regions}
+        regions = {to_stored_region(region) for region in self.regions}
         return {
             "radii": list[ConfigValue](sorted(set(self.radii), key=str)),
             "regions": list[ConfigValue](sorted(regions)),
@@ -228,6 +228,26 @@ class Rule:
         bounds = [Bound(p, complement_up(p)) for p in lowers.tolist()]
         radii = (self.law.radii(b, self.space)[0] if b.decides else 0.0 for b in bounds)
         return np.fromiter(radii, dtype=np.float64, count=len(bounds))
+
+
+def to_stored_region(region: Region | Patch | str) -> str:
+    """Return a region as it is stored in a run, where "zoom" is the former name of scale.
+
+    >>> to_stored_region("zoom=1..2, shift<=4px")
+    'scale=0.5..1.0, shift<=4px'
+    """
+    if not isinstance(region, str):
+        return repr(region).replace("Scale(", "Zoom(")
+    items = region.split(",")
+    for place, (item, factor) in enumerate(zip(items, parse_factors(region), strict=True)):
+        if isinstance(factor, Scale) and "zoom" in item:
+            items[place] = f"scale={factor.low!r}..{factor.high!r}"
+    return ",".join(items)
+
+
+def from_stored_region(text: str) -> str:
+    """Return the text of a stored region in the words that `Region.parse` takes."""
+    return text.replace("zoom", "scale").replace("Zoom(", "Scale(")
 
 
 def _reaches(law: NoiseLaw, space: Space, radius: float) -> Callable[[Bound], bool]:

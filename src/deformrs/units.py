@@ -1,7 +1,7 @@
 """Units of deformation parameters: how quantities are read and displayed.
 
 Inside the package an angle is in radians, a length in units of half the shorter image side, and a
-zoom or a shear is a fraction. They are displayed in degrees, pixels and per cent.
+scaling or a shear is a fraction. They are displayed in degrees, pixels and per cent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import Enum
 from fractions import Fraction
 
 from deformrs.errors import InputError
-from deformrs.rounding import format_down
+from deformrs.rounding import format_down, format_up
 
 Size = tuple[int, int]
 """Height and width of an image in pixels."""
@@ -124,6 +124,42 @@ class Unit(Enum):
         '29.99°'
         """
         return format_down(displayed, self.decimals) + self.symbol
+
+
+def shown_size(low: float | Fraction, high: float | Fraction) -> str:
+    """Return in words at which sizes scaling by every α from `low` to `high` shows the content.
+
+    The content is magnified by 1/α: α > 1 shows it smaller.
+
+    Guarantee: every size in the words is that of an α in the range. A single α, which has no such
+    figure in general, is rounded to nearest ("about").
+
+    >>> shown_size(Fraction("0.8"), Fraction("1.2"))
+    'shown at 84 to 125 % of its size'
+    >>> shown_size(-0.2, 2.2)
+    'shown at 46 % of its size or larger'
+    """
+    least = 100 / Fraction(high)
+    if low <= 0:
+        return f"shown at {format_up(least, 0)} % of its size or larger"
+    most = 100 / Fraction(low)
+    decimals = next((d for d in range(3) if most - least >= 20 / 10**d), 3)
+    if math.ceil(least * 10**decimals) > math.floor(most * 10**decimals):
+        return f"shown at about {float(least):.4g} % of its size"
+    if least == most:
+        return f"shown at {format_down(most, 0)} % of its size"
+    return f"shown at {format_up(least, decimals)} to {format_down(most, decimals)} % of its size"
+
+
+def scaled_size(radius: float | Fraction) -> str:
+    """Return in words at which sizes the content is shown for every |α - 1| up to a radius.
+
+    >>> scaled_size(0.2)
+    'shown at 84 to 125 % of its size'
+    """
+    if radius == math.inf:
+        return "shown at any size"
+    return shown_size(1 - Fraction(radius), 1 + Fraction(radius))
 
 
 _FORMS = {

@@ -155,7 +155,9 @@ def test_regions_are_counted_or_refused_with_the_reason(tmp_path: Path) -> None:
     held = sum(r.correct and r.certificate.covers_region(region) for r in affine.results)
     assert int(answer["certified"]) == held
     assert 0 < held < sum(r.correct for r in affine.results)
-    assert answer["region"] == "rotation up to 10°, then zoom from 0.9 to 1.1"
+    assert answer["region"] == (
+        "rotation up to 10°, then scale from 0.9 to 1.1 (shown at 91 to 111 % of its size)"
+    )
     refused, answered = table(tmp_path / "out/tables/photos-rotation-regions.csv")
     assert refused["certified"] == ""
     assert "must use its families, in its order" in refused["reason"]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from deformrs.regions import Factor, Region, Rotate, ShearBy, Shift, Zoom
+from deformrs.regions import Factor, Region, Rotate, Scale, ShearBy, Shift
 from deformrs.report.export import clock
 from deformrs.report.groups import Entry, Group, Member, Section, lookup
 from deformrs.report.radii import Radius, displayed_radius, family_noun, is_full_turn
@@ -124,8 +124,8 @@ def headline(section: Section, entry: Entry) -> tuple[str, str]:
 def region_words(region: Region) -> str:
     """Return a region in words.
 
-    >>> region_words(Region.parse("rotation<=10deg, scale=0.8..1.2, shift<=4px"))
-    'rotation up to 10°, then zoom from 0.8 to 1.2, then shift up to 4 px'
+    >>> region_words(Region.parse("rotation<=10deg, scale=0.8..1.2"))
+    'rotation up to 10°, then scale from 0.8 to 1.2 (shown at 84 to 125 % of its size)'
     """
     return ", then ".join(map(_factor, region.factors))
 
@@ -210,8 +210,8 @@ def _factor(factor: Factor) -> str:
             return _range("rotation", math.degrees(factor.low), math.degrees(factor.high), "°")
         case ShearBy():
             return _range("shear", 100 * factor.low, 100 * factor.high, " %")
-        case Zoom():
-            return f"zoom from {factor.low:.9g} to {factor.high:.9g}"
+        case Scale():
+            return f"scale from {factor.low:.9g} to {factor.high:.9g} ({factor.shown})"
         case Shift(px=None):
             return f"shift up to {factor.length:.9g} half sides"
         case Shift():

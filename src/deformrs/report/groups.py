@@ -36,7 +36,7 @@ from deformrs.report.summary import (
 )
 from deformrs.runs import Result, StoredRun
 from deformrs.space import Block
-from deformrs.stopping import parse_radius
+from deformrs.stopping import from_stored_region, parse_radius
 from deformrs.units import Size
 
 TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "imagenet": "ImageNet"}
@@ -101,7 +101,7 @@ class Member:
             tuple(r for r in radii if isinstance(r, str | int | float))
             if isinstance(radii, list)
             else (),
-            tuple(map(str, regions)) if isinstance(regions, list) else (),
+            tuple(from_stored_region(str(r)) for r in regions) if isinstance(regions, list) else (),
             tolerance,
         )
 

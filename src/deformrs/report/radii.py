@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from deformrs.checks import is_real
 from deformrs.errors import InputError
+from deformrs.rounding import float_down as float_down
 from deformrs.runs import Result
 from deformrs.space import Block
 from deformrs.units import Size, Unit, parse_quantity
@@ -123,15 +124,6 @@ def radius_of(result: Result, k: int = 0) -> Fraction:
 def is_full_turn(block: Block, radius: float) -> bool:
     """Return whether the radius covers half a period both ways, and so every angle."""
     return block.period is not None and block.dim == 1 and radius >= block.period / 2
-
-
-def float_down(value: Fraction) -> float:
-    """Return the float nearest to `value` from below.
-
-    Guarantee: never above `value`.
-    """
-    nearest = float(value)
-    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)
 
 
 def family_noun(family: str) -> str:
