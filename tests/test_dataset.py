@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from deformrs import Rotation, SmoothedClassifier, Uniform
 from deformrs.certificate import Certificate
@@ -51,6 +55,76 @@ def test_results_come_in_order() -> None:
 )
 def test_every_kth_of_the_first(skip: int, most: int | None, indices: list[int]) -> None:
     assert list(select_indices(7, skip, most)) == indices
+
+
+BLOCKS = [3, 3, 3, 3, 0, 0, 1, 1, 1]
+"""Labels that come class by class, not in the order of the classes."""
+
+
+@pytest.mark.parametrize(
+    ("skip", "most", "labels", "indices"),
+    [
+        (1, 4, BLOCKS, [0, 4, 6, 1]),
+        (1, 9, BLOCKS, [0, 4, 6, 1, 5, 7, 2, 8, 3]),
+        (1, 99, BLOCKS, [0, 4, 6, 1, 5, 7, 2, 8, 3]),
+        (1, None, BLOCKS, list(range(9))),
+        (2, None, BLOCKS, [0, 2, 4, 6, 8]),
+        (2, 5, BLOCKS, [0, 4, 6]),
+        (1, 4, [0, 0, 1, 1, 0], [0, 1, 2, 3]),
+        (1, 2, [5, 5, 5], [0, 1]),
+    ],
+)
+def test_images_that_come_class_by_class_are_spread_over_the_classes(
+    skip: int, most: int | None, labels: list[int], indices: list[int]
+) -> None:
+    assert list(select_indices(len(labels), skip, most, labels)) == indices
+
+
+@given(
+    st.lists(st.integers(1, 6), min_size=1, max_size=5),
+    st.integers(1, 4),
+    st.integers(1, 30),
+    st.integers(0, 9),
+)
+def test_a_larger_maximum_adds_images_at_the_end(
+    counts: list[int], skip: int, most: int, more: int
+) -> None:
+    labels = [label for label, count in enumerate(counts) for _ in range(count)]
+    few, many, every = (
+        list(select_indices(len(labels), skip, maximum, labels))
+        for maximum in (most, most + more, None)
+    )
+    assert many[: len(few)] == few
+    assert set(many) <= set(every)
+    assert len(few) == len(select_indices(len(labels), skip, most))
+    share = Counter(labels[index] for index in few)
+    available = Counter(labels[index] for index in every)
+    for label, other in product(available, repeat=2):
+        assert share[label] >= min(share[other] - 1, available[label])
+
+
+class Labelled(list[tuple[torch.Tensor, int]]):
+    """A dataset that knows its labels."""
+
+    def __init__(self, pairs: Sequence[tuple[torch.Tensor, int]]) -> None:
+        super().__init__(pairs)
+        self.labels = torch.tensor([label for _, label in pairs])
+
+
+def test_a_run_of_the_first_images_goes_on_with_images_of_all_classes(tmp_path: Path) -> None:
+    images = Labelled([(image, k // 3) for k, (image, _) in enumerate(IMAGES)])
+    list(certify_dataset(smoothed(), list(images), n=50, max=3, out=tmp_path / "a"))
+    results = list(certify_dataset(smoothed(), images, n=50, max=4, out=tmp_path / "a"))
+    assert [result.index for result in results] == [0, 3, 6, 1]
+    assert [result.index for result in load_run(tmp_path / "a")] == [0, 1, 2, 3, 6]
+    for result in results:  # an image's noise depends on its index alone
+        alone = smoothed().certify(images[result.index][0], 50, index=result.index)
+        assert result.certificate == alone
+    list(certify_dataset(smoothed(), images, n=50, max=4, out=tmp_path / "b"))
+    list(certify_dataset(smoothed(), images, n=50, max=6, out=tmp_path / "b"))
+    list(certify_dataset(smoothed(), images, n=50, max=6, out=tmp_path / "c"))
+    b, c = ((tmp_path / name / CERTIFICATES).read_bytes() for name in "bc")
+    assert b == c
 
 
 def test_guarantee_certify_dataset_depends_on_each_image_alone(tmp_path: Path) -> None:

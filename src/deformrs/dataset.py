@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
@@ -41,7 +44,8 @@ _IMAGES_WHEN_STOPPING = {"cpu": 32, "cuda": 2048}
 class Dataset(Protocol):
     """Labelled images, [c, h, w] in [0, 1]: a list of pairs, or an `ImageSet`.
 
-    A method `source(index)`, if there is one, names images in messages and records.
+    A method `source(index)`, if there is one, names images in messages and records. `labels`, if
+    there are, holds the labels of all images, over which `max` is spread.
     """
 
     def __len__(self) -> int: ...
@@ -93,7 +97,7 @@ def certify_dataset(
     [True, False]
     """
     plan = SamplingPlan(n, n0, alpha, seed, method, stopping)
-    indices = select_indices(len(images), skip, max)
+    indices = select_indices(len(images), skip, max, _labels(images))
     first, _ = read_image(images, indices[0], classifier.num_classes)
     if stopping is not None:
         stopping.check(classifier.deformation.space(size_of(first)))
@@ -124,7 +128,7 @@ def certify_dataset(
             if missing and done:
                 stored = min(done)  # it may lie beyond the images selected now
                 known = (group for group in groups if done.keys() & set(group))
-                resumed = next(known, range(stored, stored + 1))
+                resumed = next(known, [stored])
                 _Group.read(images, resumed, together, classifier).check_same_model(done, plan)
             for places in groups:
                 group = _Group.read(images, places, together, classifier)
@@ -141,14 +145,34 @@ def certify_dataset(
     return results()
 
 
-def select_indices(total: int, skip: int = 1, max: int | None = None) -> range:
-    """Return the indices of every `skip`-th of the first `max` images."""
+def select_indices(
+    total: int, skip: int = 1, max: int | None = None, labels: Sequence[int] | None = None
+) -> Sequence[int]:
+    """Return the indices of the images to certify, in that order.
+
+    They are every `skip`-th of the first `max` images. If `labels` come class by class, as those
+    of class folders, the first images would be of one class: `max` then takes the first of each
+    class, then the second of each, and so on. A larger `max` adds images at the end.
+
+    >>> list(select_indices(6, max=4, labels=[0, 0, 0, 1, 1, 1]))
+    [0, 3, 1, 4]
+    """
     check_integer("skip", skip, least=1)
     if max is not None:
         check_integer("max", max, least=1)
     if total < 1:
         raise InputError("the data", "empty", "must have at least one image", "add some")
-    return range(0, total if max is None else min(total, max), skip)
+    indices: Sequence[int] = range(0, total, skip)
+    if max is None:
+        return indices
+    if labels is not None and len(list(groupby(labels))) == len(set(labels)):
+        earlier: Counter[int] = Counter()
+        places = {}
+        for index in indices:
+            places[index] = earlier[labels[index]]
+            earlier[labels[index]] += 1
+        indices = sorted(indices, key=places.__getitem__)
+    return indices[: math.ceil(max / skip)]
 
 
 def check_dataset(
@@ -226,6 +250,14 @@ def read_image(images: Dataset, index: int, num_classes: int) -> tuple[Tensor, i
             "use the labels that the model was trained with",
         )
     return image, int(label)
+
+
+def _labels(images: Dataset) -> list[int] | None:
+    """Return the labels of all images, if their dataset has them without loading the images."""
+    labels = getattr(images, "labels", None)
+    if not isinstance(labels, Sequence | np.ndarray | Tensor) or len(labels) != len(images):
+        return None
+    return [int(label) for label in labels]
 
 
 def _source(images: Dataset, index: int) -> str:
@@ -312,7 +344,7 @@ class _Group:
     """
 
     classifier: SmoothedClassifier
-    indices: range
+    indices: Sequence[int]
     images: tuple[Tensor, ...]
     labels: tuple[int, ...]
     sources: tuple[str, ...]
@@ -320,7 +352,7 @@ class _Group:
 
     @classmethod
     def read(
-        cls, images: Dataset, indices: range, together: int, classifier: SmoothedClassifier
+        cls, images: Dataset, indices: Sequence[int], together: int, classifier: SmoothedClassifier
     ) -> _Group:
         pairs = [read_image(images, index, classifier.num_classes) for index in indices]
         tensors, labels = zip(*pairs, strict=True)

@@ -12,7 +12,7 @@ from small_files import digest_of, scores, some_images, tiny_net
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.execution import check_evaluating
-from deformrs.models import NetworkSpec, load_model
+from deformrs.models import NetworkSpec, SmallCNN, load_model
 from deformrs.models.sources import FORMS
 
 FACTORY = """
@@ -82,13 +82,36 @@ def test_options_are_checked_first() -> None:
         load_model("timm:resnet18", precision=cast("Any", "bfloat"))
     with pytest.raises(InputError, match="the device is 'gpu'; it cannot be used here"):
         load_model("timm:resnet18", device="gpu")
-    with pytest.raises(InputError, match="needs both"):
+    with pytest.raises(InputError, match=r"mean \(0.5,\), std not given; it needs both"):
         load_model("timm:resnet18", mean=(0.5,))
     with pytest.raises(InputError, match="needs both"):
         load_model("timm:resnet18", mean=(0.5,), std=(0.5, 0.5))
     for std in (0.0, -1.0, float("nan")):
         with pytest.raises(InputError, match="with std above 0"):
             load_model("timm:resnet18", mean=(0.5,), std=(std,))
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "remedy"),
+    [
+        ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375), "0.485,0.456,0.406 --std 0.229,0.224"),
+        ((123.7,), (1.0,), "--mean 0.4851 --std 0.003922"),
+        ((123.7,), (0.229,), "--mean 0.4851 --std 0.229"),
+        ((0.0,), (255.0,), "--mean 0 --std 1"),
+    ],
+)
+def test_a_normalisation_of_bytes_is_refused_with_that_of_images(
+    mean: tuple[float, ...], std: tuple[float, ...], remedy: str
+) -> None:
+    with pytest.raises(InputError, match=remedy):
+        load_model("timm:resnet18", mean=mean, std=std)
+    with pytest.raises(InputError, match="for pixels from 0 to 255"):
+        NetworkSpec(SmallCNN(), mean=mean, std=std)
+
+
+def test_every_usual_normalisation_is_accepted() -> None:
+    for mean, std in [(0.5, 0.5), (0.0, 1.0), (0.485, 1 / 255), (-1.0, 2.0)]:
+        NetworkSpec(SmallCNN(), mean=(mean,), std=(std,))
 
 
 def test_arguments_override_the_source_field_by_field(source: str) -> None:

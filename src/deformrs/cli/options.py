@@ -395,6 +395,11 @@ def certification_options(n: int) -> Decorator:
                 "early, with a sharp last look at --n]",
             ),
             click.option("--skip", default=1, show_default=True, help="Certify every K-th image."),
-            click.option("--max", type=int, help="Use only the first N images."),
+            click.option(
+                "--max",
+                type=int,
+                help="Certify N images: the first ones, or of class "
+                "folders the first of each class, the second of each, and so on.",
+            ),
         ),
     )

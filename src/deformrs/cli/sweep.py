@@ -170,7 +170,7 @@ def _row(run: SweepRun, results: Sequence[Result], columns: Sequence[str]) -> li
 @click.option("--consistency", type=float, help="Weight of consistency regularisation.")
 @click.option("--seed", type=int, help="Seed of training and certification.  [0]")
 @click.option("--n", type=int, help="Samples of an image, at most.  [100000]")
-@click.option("--max", "most", type=int, help="Certify the first N images only.")
+@click.option("--max", "most", type=int, help="Certify only N images.")
 @click.option("--radii", help="Radii to decide, e.g. 10deg,30deg.")
 @click.option("--region", "regions", multiple=True, help="A region to decide; again for more.")
 @click.option("--device", help="cpu, cuda, cuda:1; with a FILE too.")

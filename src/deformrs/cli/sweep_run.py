@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from deformrs.cli.options import (
 )
 from deformrs.cli.training_options import StartOptions, TrainingOptions, TrainingRequest
 from deformrs.config import Config
+from deformrs.data.loading import data_of
 from deformrs.dataset import select_indices
 from deformrs.errors import InputError
 from deformrs.models.saved import MODEL, TRAINING, WEIGHTS, of_file
@@ -105,6 +107,8 @@ class SweepRun:
         """Read the results of the requested images."""
         stored = read_run(self.folder)
         requested = self._requested(stored.config)
+        if len(stored.results) > len(requested):  # from an earlier run with a larger max
+            requested = self._requested(stored.config, data_of(stored).labels)
         return [result for result in stored.results if result.index in requested]
 
     def check_ready(self) -> None:
@@ -164,14 +168,14 @@ class SweepRun:
         lines = (stored_bytes(self.folder / CERTIFICATES) or b"").count(b"\n")
         return min(lines, requested), requested
 
-    def _requested(self, config: Config) -> range:
+    def _requested(self, config: Config, labels: Sequence[int] | None = None) -> Sequence[int]:
         data = config.get("data")
         total = data.get("pictures") if isinstance(data, dict) else None
         if not isinstance(total, int):
             raise InputError(
                 str(self.folder / CONFIG), "of another kind", "must be from a sweep", "remove it"
             )
-        return select_indices(total, self.sampling.skip, self.sampling.max)
+        return select_indices(total, self.sampling.skip, self.sampling.max, labels)
 
 
 def network_in(folder: Path, model: str) -> tuple[str, str | None]:

@@ -13,6 +13,9 @@ from deformrs.config import Config
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, ModelError
 
+_MOST = 2.0
+"""No published mean or standard deviation of images in [0, 1] is above that."""
+
 
 @dataclass(frozen=True)
 class NetworkSpec:
@@ -64,13 +67,13 @@ class LoadedModel:
 
 
 def check_normalisation(mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> None:
-    """Raise unless both are None, or finite numbers of one length with std above 0."""
+    """Raise unless both are None, or finite numbers of one length that fit images in [0, 1]."""
     if mean is None and std is None:
         return
     if mean is None or std is None or len(mean) != len(std) or not mean:
         raise InputError(
             "the normalisation",
-            f"mean {mean}, std {std}",
+            f"mean {mean or 'not given'}, std {std or 'not given'}",
             "needs both, with as many numbers each",
             "e.g. mean (0.5, 0.5, 0.5) and std (0.25, 0.25, 0.25)",
         )
@@ -81,6 +84,20 @@ def check_normalisation(mean: tuple[float, ...] | None, std: tuple[float, ...] |
             "must be finite numbers, with std above 0",
             "e.g. mean (0.5,) and std (0.25,)",
         )
+    if max(map(abs, mean)) > _MOST or max(std) > _MOST:
+        raise InputError(
+            "the normalisation",
+            f"mean {mean}, std {std}",
+            "must be for images in [0, 1], but is for pixels from 0 to 255",
+            "divide it by 255: "
+            f"--mean {_shrunk(mean, _MOST)} --std {_shrunk(std, 1.0)} on the command line",
+        )
+
+
+def _shrunk(values: tuple[float, ...], least: float) -> str:
+    """Return the numbers as text, divided by 255 if the largest of them is at least that."""
+    divisor = 255 if max(map(abs, values)) >= least else 1
+    return ",".join(f"{value / divisor:.4g}" for value in values)
 
 
 def require_trust(trust_code: bool, name: str, value: str, alternative: str) -> None:
