@@ -87,6 +87,14 @@ def stored(
     return read_run(folder)
 
 
+def decided(
+    run: StoredRun, radii: Sequence[str | float] = (), regions: Sequence[str] = ()
+) -> StoredRun:
+    """The run as if sampling had stopped once these queries were decided."""
+    stopping: Config = {"radii": list(radii), "regions": list(regions), "tolerance": None}
+    return StoredRun(run.folder, run.config | {"stopping": stopping}, run.results)
+
+
 class Page(HTMLParser):
     """A page as a browser takes it apart: elements, what it shows, its data."""
 

@@ -129,11 +129,15 @@ class Stopping:
         check_alpha(alpha, below=0.5)
         check_integer("n", n, least=1)
         self.check(space)
+        thresholds = self.thresholds(law, space)
+        gain = None if self.tolerance is None else parse_radius(self.tolerance, space)
+        return Rule(thresholds, gain, law, space, float(alpha), int(n), last_look)
+
+    def thresholds(self, law: NoiseLaw, space: Space) -> tuple[float, ...]:
+        """Return the lower bounds on p_A from which on the radii and regions are certified."""
         tests = [_reaches(law, space, parse_radius(radius, space)) for radius in self.radii]
         tests += [_covers(law, space, region) for region in self._regions]
-        thresholds = {t for test in tests if (t := _threshold(test)) is not None}
-        gain = None if self.tolerance is None else parse_radius(self.tolerance, space)
-        return Rule(tuple(sorted(thresholds)), gain, law, space, float(alpha), int(n), last_look)
+        return tuple(sorted({t for test in tests if (t := _threshold(test)) is not None}))
 
     @cached_property
     def _regions(self) -> tuple[Region | Patch, ...]:

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,14 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from deformrs import Gaussian, NoiseLaw, Rotation, Scaling, Translation, Uniform
-from deformrs.report.curves import Curve, curve_of, draw_curve, envelope, save_figure
+from deformrs.report.curves import (
+    Curve,
+    add_steps,
+    curve_of,
+    draw_curve,
+    envelope,
+    save_figure,
+)
 from deformrs.report.radii import Radius, displayed_radius, float_down, radius_of
 from deformrs.report.summary import count_certified
 from deformrs.space import Block
@@ -23,12 +31,22 @@ from made_runs import Entry, many, stored
 
 ANGLE = Rotation().space((28, 28)).blocks[0]
 
-curves = st.lists(st.integers(1, 400), min_size=1, max_size=60).map(
-    lambda radii: Curve(
-        tuple(Fraction(r, 10) for r in sorted(set(radii))),
-        tuple(sum(other >= r for other in radii) for r in sorted(set(radii))),
+
+def made_curve(radii: list[int], until: int | None) -> Curve:
+    """The curve of images certified up to these tenths, of which none beyond `until` is known."""
+    known = radii if until is None else [min(radius, until) for radius in radii]
+    return Curve(
+        tuple(Fraction(r, 10) for r in sorted(set(known))),
+        tuple(sum(other >= r for other in known) for r in sorted(set(known))),
         len(radii) + 3,
+        None if until is None else Fraction(until, 10),
     )
+
+
+curves = st.builds(
+    made_curve,
+    st.lists(st.integers(1, 400), min_size=1, max_size=60),
+    st.none() | st.integers(1, 450),
 )
 places = st.lists(st.fractions(0, 45), max_size=5)
 
@@ -40,7 +58,9 @@ def test_guarantee_thinned_curves_never_rise_and_keep_what_is_requested(
     thin = curve.thinned(keep, most)
     assert len(thin.ends) <= most + len(keep) + 2
     for radius in [*curve.ends, *anywhere]:
-        assert thin.at(radius) <= curve.at(radius)
+        exact, thinned = curve.at(radius), thin.at(radius)
+        assert (exact is None) == (thinned is None) == (radius > (curve.until or 99))
+        assert exact is None or thinned is None or thinned <= exact
     for radius in [Fraction(0), *keep]:
         assert thin.at(radius) == curve.at(radius)
 
@@ -52,7 +72,14 @@ def test_the_envelope_is_the_best_at_each_radius(
 ) -> None:
     best = envelope(some)
     for radius in [Fraction(0), *(end for curve in some for end in curve.ends), *anywhere]:
-        shares = [Fraction(curve.at(radius), curve.total) for curve in some]
+        counts = [curve.at(radius) for curve in some]
+        if all(count is None for count in counts):
+            assert best.until is not None
+            assert radius > best.until
+            continue
+        assert best.until is None or radius <= best.until
+        pairs = zip(counts, some, strict=True)
+        shares = [Fraction(count or 0, curve.total) for count, curve in pairs]
         step = bisect_left(best.ends, radius)
         if step == len(best.ends):
             assert max(shares) == 0
@@ -70,7 +97,23 @@ def test_a_curve_counts_what_the_results_say(tmp_path: Path) -> None:
         assert curve.at(Fraction(degrees)) == held
         assert count_certified(run.results, Radius(f"{degrees}deg", ANGLE)) == held
     assert curve.at(Fraction(0)) == sum(result.correct for result in run.results)
-    assert 0 < curve.at(Fraction(56)) < curve.at(Fraction(10)) < curve.at(Fraction(0))
+    counts = [curve.at(Fraction(degrees)) or 0 for degrees in (56, 10, 0)]
+    assert 0 < counts[0] < counts[1] < counts[2]
+
+
+def test_a_curve_ends_at_the_last_requested_radius(tmp_path: Path) -> None:
+    """It neither falls there nor goes on, in counts and in the figure."""
+    run = stored(tmp_path, many(200))
+    curve = curve_of(run.results, ANGLE, until=Fraction(30))
+    held = sum(result.holds(math.radians(30)) for result in run.results)
+    assert curve.at(Fraction(30)) == held > 0
+    assert curve.at(Fraction(301, 10)) is None
+    assert curve.at(Fraction(10)) == curve_of(run.results, ANGLE).at(Fraction(10))
+    axes = Figure().add_subplot()
+    add_steps(axes, curve, "", "black")
+    assert np.asarray(axes.lines[0].get_xydata())[-1].tolist() == [30, held / 200]
+    nothing = curve_of(stored(tmp_path, [Entry(0, 0, 500)]).results, ANGLE, until=Fraction(30))
+    assert nothing.at(Fraction(30)) == 0, "requested, and held by none"
 
 
 def test_every_angle_is_180_degrees(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from deformrs import (
 from deformrs.data.preparation import Pixels
 from deformrs.report.document import write_report
 from deformrs.runs import Result, StoredRun, read_run
-from made_runs import Entry, Page, many, stored
+from made_runs import Entry, Page, decided, many, stored
 
 DEGREE = math.radians(1)
 
@@ -182,8 +182,61 @@ def test_a_composition_has_radii_for_each_part_and_no_curve(tmp_path: Path) -> N
     assert [row["unit"] for row in rows] == ["degrees", "percent", "px"]
     page = Page(files["report.html"].read_text(encoding="utf-8"))
     assert page.data["charts"] == {}
+    held = sum(r.correct and r.certificate.covers_region(Region.parse(region)) for r in run.results)
+    assert f"Of 40 images, {held} (" in " ".join(page.shown), "the region is what was requested"
+    files = write_report([run], tmp_path / "bare")
+    page = Page(files["report.html"].read_text(encoding="utf-8"))
     right = sum(result.correct for result in run.results)
     assert f"Of 40 images, {right} (" in " ".join(page.shown)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_what_was_not_requested_is_said_to_be_nowhere_0(tmp_path: Path) -> None:
+    full = stored(tmp_path / "full", law=Uniform(36 * DEGREE))
+    run = decided(stored(tmp_path / "decided", many(60)), radii=["10deg", 30 * DEGREE])
+    files = write_report(
+        [run, full],
+        tmp_path / "out",
+        radii=["10deg", "20deg", "40deg"],
+        regions=["rotation<=10deg", "rotation<=40deg"],
+    )
+    held = sum(r.holds(10 * DEGREE) for r in run.results)
+    own = {r["requested"]: r for r in _of("decided", tmp_path / "out", "accuracy")}
+    assert int(own["10deg"]["certified"]) == held
+    for radius in ("20deg", "40deg"):
+        assert own[radius]["certified"] == own[radius]["percent"] == ""
+    best = {r["requested"]: r for r in _of("best of these runs", tmp_path / "out", "accuracy")}
+    assert int(best["40deg"]["images"]) == len(full.results), "the best of those that know"
+    for row in _of("decided", tmp_path / "out", "classes"):
+        assert row["certified_at_40deg"] == ""
+        assert row["certified_at_10deg"] != ""
+    known, unknown = _of("decided", tmp_path / "out", "regions")
+    assert int(known["certified"]) == held, "the region is the ball of the requested radius"
+    assert (unknown["certified"], unknown["reason"]) == ("", "not requested")
+    page = Page(files["report.html"].read_text(encoding="utf-8"))
+    limited, unlimited = page.data["charts"]["photos-rotation"]["curves"]
+    assert (limited["until"], unlimited["until"]) == (30, None)
+    assert limited["ends"][-1] == 30
+    assert limited["counts"][-1] == sum(r.holds(30 * DEGREE) for r in run.results)
+    rows = page.data["classes"]["photos-rotation"]["runs"][0]["rows"]
+    assert all(row[4] is not None and row[5:] == [None, None, None] for row in rows)
+    text = files["report.md"].read_text(encoding="utf-8")
+    (line,) = [line for line in text.splitlines() if line.startswith("| decided | uniform 57.3°")]
+    assert line.count("– (not requested)") == 2
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_run_sampled_for_a_region_alone_has_no_curve(tmp_path: Path) -> None:
+    run = decided(stored(tmp_path / "a"), regions=["rotation<=10deg"])
+    page = Page(write_report([run], tmp_path / "out")["report.html"].read_text(encoding="utf-8"))
+    assert page.data["charts"] == {}
+    held = sum(r.holds(10 * DEGREE) for r in run.results)
+    assert f"Of 40 images, {held} (" in " ".join(page.shown)
+
+
+def _of(run: str, out: Path, name: str) -> list[dict[str, str]]:
+    rows = table(out / f"tables/photos-rotation-{name}.csv")
+    return [row for row in rows if row["run"] == run]
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -88,12 +88,35 @@ def test_a_step_is_drawn_to_its_end_and_no_further(page: Page, tmp_path: Path) -
         tmp_path,
     )
     assert path == "M0.00 20.00H10.00V60.00H20.00V100.00H1e5"
+    path = run(
+        page,
+        "page.stepPath([10, 20], (k) => [80, 40][k], { x: (v) => v, y: (v) => 100 - v }, 20)",
+        tmp_path,
+    )
+    assert path == "M0.00 20.00H10.00V60.00H20.00H20.00", "no radius above 20 was requested"
     held = run(
         page,
         "[0, 10, 10.01, 20, 21].map((x) => page.countAt({ ends: [10, 20], counts: [8, 4] }, x))",
         tmp_path,
     )
     assert held == [8, 8, 4, 4, 0]
+    held = run(
+        page,
+        "[20, 20.01].map((x) => page.countAt({ ends: [10, 20], counts: [8, 4], until: 20 }, x))",
+        tmp_path,
+    )
+    assert held == [4, None]
+
+
+def test_beyond_the_last_requested_radius_the_legend_says_so(page: Page, tmp_path: Path) -> None:
+    said = run(
+        page,
+        "[30, 30.01].map((x) => page.seriesOf({ ...data.charts['mnist-rotation'], best: null,"
+        " references: [], curves: [{ ends: [30], counts: [5], total: 8, until: 30 }] })"
+        "[0].read(x))",
+        tmp_path,
+    )
+    assert said == ["62.5 % (5/8)", "not requested"]
 
 
 def test_zooming_stays_on_the_axis(page: Page, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 from deformrs.regions import Factor, Region, Rotate, Scale, ShearBy, Shift
@@ -90,34 +91,96 @@ def legend_label(member: Member) -> str:
     return f"{member.name}: {member.short_noise}"
 
 
-def headline(section: Section, entry: Entry) -> tuple[str, str]:
-    """Return the certified accuracy to remember of a run, and the sentence that explains it.
+@dataclass(frozen=True)
+class Headline:
+    """The certified accuracy to remember of a run, e.g. of the query "at 10°".
 
-    It is about the first requested radius; without one, of the largest at which half of the
-    correct predictions still hold.
+    `share` is None where the query was not requested of the run.
     """
-    summary = entry.summary
+
+    query: str
+    share: str | None
+    sentence: str
+
+
+def headline(section: Section, entry: Entry) -> Headline:
+    """Return the certified accuracy of a run at the radius that all runs of the section show.
+
+    Without radii it is that on the first region, and without regions the accuracy itself.
+    """
+    summary, k = entry.summary, _headline_radius(section)
     of = f"Of {images(summary.total)}"
-    if not section.radii:
+    if k is not None:
+        radius, count = section.radii[k], entry.certified(summary)[k]
+        query, under = f"at {radius.label}", f"under {_within(radius, entry.member)}"
+    elif entry.regions and entry.regions[0].count is not None:
+        count, query = entry.regions[0].count, region_words(entry.regions[0].region)
+        under = f"under every {query}"
+    else:
         right = share(summary.right, summary.total)
         verb = "is" if summary.right == 1 else "are"
-        return right, (
+        return Headline(
+            "correct",
+            right,
             f"{of}, {summary.right:,} ({right}) {verb} classified correctly without abstaining. "
-            "How far that holds is answered by regions, and by one radius for each part of the "
-            "composition with the others at rest."
+            "How far that holds is answered by regions"
+            + (
+                ", and by one radius for each part of the composition with the others at rest."
+                if section.group.block is None
+                else "."
+            ),
         )
-    pairs = list(zip(section.radii, summary.certified, strict=True))
-    requested = [pair for pair in pairs if pair[0] == section.requested]
-    positive = [pair for pair in pairs if pair[0].value((2, 2)) > 0]
-    half = [pair for pair in positive if pair[1] and 2 * pair[1] >= summary.right]
-    radius, count = (requested or half[::-1] or positive or pairs)[0]
-    within, percent = _within(radius, entry.member), share(count, summary.total)
+    if count is None:
+        return Headline(query, None, f"It was not requested of this run what holds {under}.")
+    percent = share(count, summary.total)
     if count == 0:
-        return percent, f"{of}, none is classified correctly and certified under {within}."
+        return Headline(
+            query, percent, f"{of}, none is classified correctly and certified {under}."
+        )
     verb, stay = ("is", "stays") if count == 1 else ("are", "stay")
-    return percent, (
-        f"{of}, {count:,} ({percent}) {verb} classified correctly and provably {stay} so "
-        f"under {within}."
+    return Headline(
+        query,
+        percent,
+        f"{of}, {count:,} ({percent}) {verb} classified correctly and provably {stay} so {under}.",
+    )
+
+
+def _headline_radius(section: Section) -> int | None:
+    """Return the number of the radius to remember, the same for every run; None without radii.
+
+    It is the first requested one; without one, the largest that all runs decided and at which
+    half of the correct predictions of each still hold, or at least of one.
+    """
+    if section.requested is not None:
+        return section.radii.index(section.requested)
+    positive = [k for k, radius in enumerate(section.radii) if radius.value((2, 2)) > 0]
+    known = [k for k in positive if all(entry.decided[k] for entry in section.entries)]
+    places = known or positive or list(range(len(section.radii)))
+    half = [
+        [2 * entry.summary.certified[k] >= max(1, entry.summary.right) for entry in section.entries]
+        for k in places
+    ]
+    for enough in (all, any):
+        held = [k for k, runs in zip(places, half, strict=True) if enough(runs)]
+        if held:
+            return held[-1]
+    return places[0] if places else None
+
+
+def plain_words(entry: Entry) -> str:
+    """Return the accuracy of the model without noise in words, empty where it is not known."""
+    plain, total = entry.summary.plain, entry.summary.total
+    return "" if plain is None else f"plain accuracy {share(plain, total)}"
+
+
+def ending_words(section: Section) -> str:
+    """Return which curves end where no larger radius was requested, empty if none does."""
+    names = [member.name for member, curve in section.curves if curve.until is not None]
+    if not names:
+        return ""
+    return (
+        f"Sampled until the requested radii were decided: {', '.join(names)}. The curve ends at "
+        "the largest of them, since no more was requested, and is a lower bound between them."
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -37,20 +37,28 @@ class Curve:
     """Certified accuracy of a run as a step function.
 
     `counts[k]` of `total` images are correct and certified at every radius up to `ends[k]`, in
-    the displayed unit. `ends` rises, `counts` falls; beyond the last end the count is 0.
+    the displayed unit. `ends` rises, `counts` falls; beyond the last end the count is 0, up to the
+    radius `until`. Beyond that nothing is known, because no larger radius was requested of the
+    run; None: there is no such limit.
     """
 
     ends: tuple[Fraction, ...]
     counts: tuple[int, ...]
     total: int
+    until: Fraction | None = None
 
     @property
     def shares(self) -> list[float]:
         """The certified accuracy of each step."""
         return [count / self.total for count in self.counts]
 
-    def at(self, radius: Fraction) -> int:
-        """Return how many images are correct and certified at that radius, at most the truth."""
+    def at(self, radius: Fraction) -> int | None:
+        """Return how many images are correct and certified at a radius, None beyond `until`.
+
+        Guarantee: never more than there are.
+        """
+        if self.until is not None and radius > self.until:
+            return None
         step = bisect_left(self.ends, radius)
         return self.counts[step] if step < len(self.ends) else 0
 
@@ -68,17 +76,22 @@ class Curve:
             tuple(self.ends[step] for step in kept),
             tuple(self.counts[step] for step in kept),
             self.total,
+            self.until,
         )
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """The best of several runs at each radius: `counts[k]` of `totals[k]`, by run `runs[k]`."""
+    """The best of several runs at each radius: `counts[k]` of `totals[k]`, by run `runs[k]`.
+
+    Beyond `until` no run knows anything; None: there is no such limit.
+    """
 
     ends: tuple[Fraction, ...]
     counts: tuple[int, ...]
     totals: tuple[int, ...]
     runs: tuple[int, ...]
+    until: Fraction | None = None
 
     @property
     def shares(self) -> list[float]:
@@ -86,33 +99,47 @@ class Envelope:
         return [count / total for count, total in zip(self.counts, self.totals, strict=True)]
 
 
-def curve_of(results: Sequence[Result], block: Block) -> Curve:
-    """Return the curve of a run, its radii rounded down a little finer than they are displayed."""
+def curve_of(results: Sequence[Result], block: Block, until: Fraction | None = None) -> Curve:
+    """Return the curve of a run, its radii rounded down a little finer than they are displayed.
+
+    `until` is the largest radius for which the images had their samples, in the displayed unit.
+    """
     fine = block.unit.decimals + 2
     by_end: dict[Fraction, int] = {}
     for result in results:
         if result.correct:
             end = Fraction(format_down(radius_of(result), fine))
+            end = end if until is None else min(end, until)
             by_end[end] = by_end.get(end, 0) + 1
     ends = sorted(by_end)
     counts = list(accumulate(by_end[end] for end in reversed(ends)))[::-1]
-    return Curve(tuple(ends), tuple(counts), len(results))
+    return Curve(tuple(ends), tuple(counts), len(results), until)
+
+
+def largest_radius(curves: Iterable[Curve]) -> float:
+    """Return the largest radius that any of the curves reaches, 1 where that is 0."""
+    reached = [curve.until or max(curve.ends, default=0) for curve in curves]
+    return float(max(reached, default=0)) or 1.0
 
 
 def envelope(curves: Sequence[Curve]) -> Envelope:
-    """Return the best of the curves at each radius, the first of equals."""
-    ends = sorted({end for curve in curves for end in curve.ends})
+    """Return the best of the curves at each radius, of those that reach it; the first of equals."""
+    limits = [curve.until for curve in curves if curve.until is not None]
     steps: list[tuple[Fraction, int, int, int]] = []
-    for end in ends:
-        shares = [Fraction(curve.at(end), curve.total) for curve in curves]
+    for end in sorted({*limits, *(end for curve in curves for end in curve.ends)}):
+        held = [curve.at(end) or 0 for curve in curves]
+        shares = [Fraction(n, curve.total) for n, curve in zip(held, curves, strict=True)]
         run = shares.index(max(shares))
-        step = (end, curves[run].at(end), curves[run].total, run)
+        if held[run] == 0:
+            break
+        step = (end, held[run], curves[run].total, run)
         # A step that continues the one before only moves its end.
         if steps and steps[-1][1:] == step[1:]:
             steps.pop()
         steps.append(step)
-    columns = list(zip(*steps, strict=True)) or [(), (), (), ()]
-    return Envelope(*columns)
+    ends, counts, totals, runs = tuple(zip(*steps, strict=True)) or ((), (), (), ())
+    until = max(limits) if len(limits) == len(curves) else None
+    return Envelope(ends, counts, totals, runs, until)
 
 
 def draw_curve(results: Sequence[Result], path: Path) -> None:
@@ -158,8 +185,7 @@ def draw_curves(
         axes.plot(xs, ys, "D:", color=grey, markersize=5, label=_visible(label))
     axes.set_title(title, parse_math=False)
     dress(axes, radius)
-    largest = max((float(c.ends[-1]) for c in curves.values() if c.ends), default=1.0)
-    axes.set_xlim(0, 1.03 * largest or 1.0)
+    axes.set_xlim(0, 1.03 * largest_radius(curves.values()))
     legend = axes.legend(fontsize=8, loc="lower left")
     for text in legend.get_texts():
         text.set_parse_math(False)
@@ -220,7 +246,12 @@ def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
 
 
 def _corners(curve: Curve | Envelope) -> tuple[list[float], list[float]]:
-    return [0.0, *map(float_down, curve.ends)], [*curve.shares, 0.0]
+    """Return the corners of a step curve, which falls to 0 at its end unless it stops there."""
+    xs, ys = [0.0, *map(float_down, curve.ends)], [*curve.shares, 0.0]
+    if curve.until is not None:
+        xs.append(float_down(curve.until))
+        ys[-1:] = [ys[-2]] * 2 if curve.ends and curve.ends[-1] == curve.until else [0.0] * 2
+    return xs, ys
 
 
 def _visible(label: str) -> str:

@@ -6,10 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from deformrs.regions import Region
-from deformrs.report.captions import READING, axis_words, headline, legend_label, limits
+from deformrs.report.captions import (
+    READING,
+    axis_words,
+    ending_words,
+    headline,
+    legend_label,
+    limits,
+)
 from deformrs.report.curves import draw_curves
 from deformrs.report.formats import Cell, Table, escape_markdown, titled_markdown, to_latex
-from deformrs.report.groups import Group, Section, make_groups, make_sections
+from deformrs.report.groups import MADE_IN_PYTHON, Group, Section, make_groups, make_sections
 from deformrs.report.page import Cards, ImageReader, cards_of, render_page
 from deformrs.report.reference import read_reference
 from deformrs.report.tables import FEW_CLASSES, classes_tables, csv_tables, tables_of
@@ -59,7 +66,7 @@ def write_report(
         for name, text in texts.items():
             _write(out / name, text)
         names += texts
-        if section.group.block is not None:
+        if section.group.block is not None and section.curves:
             figures = [f"{FIGURES}/{section.slug}.{kind}" for kind in ("png", "svg")]
             for name in figures:
                 _draw(section, section.group.block, out / name)
@@ -81,11 +88,13 @@ def to_document(
         lines += [
             f"- **{escape_markdown(entry.member.name)}** "
             f"({escape_markdown(entry.member.noise)}): "
-            f"{escape_markdown(headline(section, entry)[1])}"
+            f"{escape_markdown(headline(section, entry).sentence)}"
             for entry in section.entries
         ]
-        if section.group.block is not None:
+        if section.curves:
             lines += ["", f"![Certified accuracy against radius](figures/{section.slug}.png)"]
+        if ending := ending_words(section):
+            lines += ["", escape_markdown(ending)]
         for table in [*tables_of(section).values(), *classes_tables(section)]:
             lines += titled_markdown(table)
         if any(len(entry.classes) > FEW_CLASSES for entry in section.entries):
@@ -100,13 +109,12 @@ def to_document(
 def _decided_regions(group: Group) -> list[str]:
     stops = [member.early_stop for member in group.members]
     texts = dict.fromkeys(text for stop in stops if stop is not None for text in stop.regions)
-    made_in_python = ("Region(", "Patch(")
-    return [text for text in texts if not text.startswith(made_in_python)]
+    return [text for text in texts if not text.startswith(MADE_IN_PYTHON)]
 
 
 def _draw(section: Section, block: Block, path: Path) -> None:
     draw_curves(
-        {legend_label(e.member): e.curve for e in section.entries if e.curve is not None},
+        {legend_label(member): curve for member, curve in section.curves},
         path,
         best=section.best,
         references={reference.name: reference.points for reference in section.references},

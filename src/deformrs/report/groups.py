@@ -13,13 +13,14 @@ from pathlib import Path
 
 from deformrs.certificate import Certificate
 from deformrs.config import Config, ConfigValue
-from deformrs.errors import InputError
+from deformrs.errors import InputError, UnsupportedError
 from deformrs.regions import Region
 from deformrs.report.curves import Curve, Envelope, curve_of, envelope
 from deformrs.report.formats import one_line
 from deformrs.report.radii import (
     FEW,
     Radius,
+    is_full_turn,
     parse_radii,
     radius_of,
     round_radii,
@@ -27,6 +28,7 @@ from deformrs.report.radii import (
 )
 from deformrs.report.reference import Reference, ReferenceNumber, references_for
 from deformrs.report.summary import (
+    NOT_REQUESTED,
     RegionCount,
     Summary,
     count_region,
@@ -35,10 +37,13 @@ from deformrs.report.summary import (
     summarise_classes,
 )
 from deformrs.runs import Result, StoredRun
+from deformrs.runs.folder import noise_law
 from deformrs.space import Block
-from deformrs.stopping import from_stored_region, parse_radius
+from deformrs.stopping import Stopping, from_stored_region
 from deformrs.units import Size
 
+MADE_IN_PYTHON = ("Region(", "Patch(")
+"""How regions begin in a configuration that are not text to parse."""
 TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "imagenet": "ImageNet"}
 
 
@@ -110,13 +115,61 @@ class Member:
         """Whether sampling stopped when the queries were decided, so that radii may be short."""
         return self.early_stop is not None and self.early_stop.tolerance is None
 
-    def decides(self, radius: Radius) -> bool:
-        """Return whether each image had its samples for this radius."""
+    @cached_property
+    def requested(self) -> tuple[Radius, ...]:
+        """The radii at which sampling stopped, smallest first; empty where there are none."""
+        blocks, stop = self.first.space.blocks, self.early_stop
+        if stop is None or len(blocks) != 1:
+            return ()
+        block, size = blocks[0], self.first.space.size
+        texts = [
+            r if isinstance(r, str) else Radius.from_value(r, block, size).text for r in stop.radii
+        ]
+        return sort_radii(parse_radii(texts, block, size), size)
+
+    @cached_property
+    def until(self) -> Fraction | None:
+        """The largest requested radius in the displayed unit, None where none limits the run."""
+        if not self.only_decided or not self.requested:
+            return None
+        largest = self.requested[-1]
+        if is_full_turn(largest.block, largest.value(self.first.space.size)):
+            return Fraction(180)
+        return min(largest.displayed(result.certificate.space.size) for result in self.results)
+
+    @cached_property
+    def curve(self) -> Curve | None:
+        """Certified accuracy against radius, up to the largest requested one.
+
+        None for a composition, and for a run that was only sampled until regions were decided.
+        """
+        blocks = self.first.space.blocks
+        if len(blocks) != 1 or (self.only_decided and not self.requested):
+            return None
+        return curve_of(self.results, blocks[0], self.until)
+
+    def decides(self, query: Radius | Region) -> bool:
+        """Return whether each image had its samples for this radius or region."""
         if self.early_stop is None or not self.only_decided:
             return True
-        space = self.first.space
-        values = (parse_radius(requested, space) for requested in self.early_stop.radii)
-        return any(isclose(value, radius.value(space.size), abs_tol=1e-12) for value in values)
+        radii, regions = ((query.text,), ()) if isinstance(query, Radius) else ((), (query,))
+        try:
+            needed = self._thresholds(Stopping(radii, regions))
+        except UnsupportedError:
+            return True  # the run cannot answer it, however many samples it has
+        return all(any(isclose(p, own) for own in self._decided) for p in needed)
+
+    @cached_property
+    def _decided(self) -> tuple[float, ...]:
+        """The lower bounds on p_A at which the requested queries are decided."""
+        stop = self.early_stop
+        if stop is None:
+            return ()
+        regions = [text for text in stop.regions if not text.startswith(MADE_IN_PYTHON)]
+        return self._thresholds(Stopping(stop.radii, tuple(regions)))
+
+    def _thresholds(self, queries: Stopping) -> tuple[float, ...]:
+        return queries.thresholds(noise_law(self.first), self.first.space)
 
 
 @dataclass(frozen=True)
@@ -164,13 +217,18 @@ class Group:
 
 @dataclass(frozen=True)
 class Entry:
-    """The counts of one run of a section. `curve` is None for a composition."""
+    """The counts of one run of a section. `decided` tells for each radius if it was requested."""
 
     member: Member
     summary: Summary
     classes: dict[int, Summary]
-    curve: Curve | None
+    decided: tuple[bool, ...]
     regions: tuple[RegionCount, ...]
+
+    def certified(self, summary: Summary) -> tuple[int | None, ...]:
+        """Return the counts at the radii, of the run or a class; None where not requested."""
+        pairs = zip(summary.certified, self.decided, strict=True)
+        return tuple(count if decided else None for count, decided in pairs)
 
 
 @dataclass(frozen=True)
@@ -191,16 +249,25 @@ class Section:
         return [radius.displayed(self.group.sizes[0]) for radius in self.radii]
 
     @cached_property
-    def best(self) -> Envelope | None:
-        """The best run at each radius, where there are several runs and one radius."""
-        curves = [entry.curve for entry in self.entries if entry.curve is not None]
-        if len(curves) < 2:
-            return None
-        return envelope([curve.thinned(self.displayed_radii) for curve in curves])
+    def curves(self) -> list[tuple[Member, Curve]]:
+        """The runs that have a curve, with it."""
+        members = (entry.member for entry in self.entries)
+        return [(member, member.curve) for member in members if member.curve is not None]
 
-    def best_at(self, k: int) -> Entry:
-        """Return the run with the largest share at radius `k`, the first of equals."""
-        return max(self.entries, key=lambda e: Fraction(e.summary.certified[k], e.summary.total))
+    @cached_property
+    def best(self) -> Envelope | None:
+        """The best run at each radius, where there are several curves."""
+        if len(self.curves) < 2:
+            return None
+        return envelope([curve.thinned(self.displayed_radii) for _, curve in self.curves])
+
+    def best_at(self, k: int) -> Entry | None:
+        """Return the run with the largest share at radius `k`, the first of equals.
+
+        None if it was requested of no run.
+        """
+        known = [entry for entry in self.entries if entry.decided[k]]
+        return max(known, key=lambda entry: entry.summary.share_at(k), default=None)
 
     @cached_property
     def same_images(self) -> bool:
@@ -258,8 +325,8 @@ def make_sections(
                 member=member,
                 summary=summarise(member.results, own),
                 classes=summarise_classes(member.results, own),
-                curve=None if group.block is None else curve_of(member.results, group.block),
-                regions=tuple(count_region(member.results, region) for region in regions),
+                decided=tuple(member.decides(radius) for radius in own),
+                regions=tuple(_count_region(member, region) for region in regions),
             )
             for member in group.members
         )
@@ -299,14 +366,13 @@ def choose_radii(
 def default_radii(group: Group, references: Sequence[Reference] = ()) -> tuple[Radius, ...]:
     """Return the radii that sampling decided, else those of the references and round numbers.
 
-    None of the latter is above the largest certified radius.
+    None of the latter is above the largest certified radius. There are none for runs that were
+    only sampled until regions were decided.
     """
     block = group.block
-    if block is None:
+    if block is None or all(member.curve is None for member in group.members):
         return ()
-    stops = [member.early_stop for member in group.members]
-    texts = [r for stop in stops if stop is not None for r in stop.radii if isinstance(r, str)]
-    decided = parse_radii(texts, block, group.sizes[0])
+    decided = [radius for member in group.members for radius in member.requested]
     if decided:
         return sort_radii(decided, group.sizes[0])
     largest = max(radius_of(result) for member in group.members for result in member.results)
@@ -349,6 +415,12 @@ def lookup(config: Config, *keys: str) -> ConfigValue:
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
+
+
+def _count_region(member: Member, region: Region) -> RegionCount:
+    if member.decides(region):
+        return count_region(member.results, region)
+    return RegionCount(region, None, len(member.results), NOT_REQUESTED)
 
 
 def _references(group: Group, numbers: Sequence[ReferenceNumber]) -> tuple[Reference, ...]:

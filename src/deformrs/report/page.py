@@ -7,7 +7,6 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from importlib.resources import files
 
 import numpy as np
@@ -17,8 +16,16 @@ from PIL import Image
 
 from deformrs.config import ConfigValue
 from deformrs.data.preparation import Pixels
-from deformrs.report.captions import READING, axis_words, headline, limits, radii_words
-from deformrs.report.curves import Curve
+from deformrs.report.captions import (
+    READING,
+    axis_words,
+    ending_words,
+    headline,
+    limits,
+    plain_words,
+    radii_words,
+)
+from deformrs.report.curves import Curve, Envelope, largest_radius
 from deformrs.report.groups import Member, Section
 from deformrs.report.radii import float_down
 from deformrs.report.tables import tables_of
@@ -97,7 +104,9 @@ def render_page(
 ) -> str:
     """Return the page as HTML. `cards` are the images to show of each run, by its name."""
     data = {
-        "charts": {s.slug: chart_data(s, s.group.block) for s in sections if s.group.block},
+        "charts": {
+            s.slug: chart_data(s, s.group.block) for s in sections if s.group.block and s.curves
+        },
         "classes": {s.slug: classes_data(s) for s in sections},
     }
     environment = Environment(
@@ -113,6 +122,8 @@ def render_page(
         sections=sections,
         cards=cards,
         headline=headline,
+        plain_words=plain_words,
+        ending_words=ending_words,
         tables_of=tables_of,
         settings=settings,
         reading=READING,
@@ -126,9 +137,7 @@ def render_page(
 def chart_data(section: Section, block: Block) -> dict[str, Json]:
     """Return what a chart is drawn from: curves with exact counts, and reference points."""
     marks, best = section.displayed_radii, section.best
-    pairs = [(entry.member, entry.curve) for entry in section.entries if entry.curve is not None]
-    ends = [curve.ends[-1] for _, curve in pairs if curve.ends]
-    largest = float(max(ends, default=Fraction(1))) or 1.0
+    largest = largest_radius(curve for _, curve in section.curves)
     labels: list[Json] = [
         [float(x), radius.label] for x, radius in zip(marks, section.radii, strict=True)
     ]
@@ -137,12 +146,11 @@ def chart_data(section: Section, block: Block) -> dict[str, Json]:
         "decimals": block.unit.decimals,
         "axis": axis_words(section.group, block),
         "largest": 180.0 if largest == 180 else 1.03 * largest,
-        "curves": [_curve(member, curve.thinned(marks)) for member, curve in pairs],
+        "curves": [_curve(member, curve.thinned(marks)) for member, curve in section.curves],
         "best": None
         if best is None
         else {
-            "ends": [float_down(end) for end in best.ends],
-            "counts": list(best.counts),
+            **_steps(best),
             "totals": list(best.totals),
             "runs": list(best.runs),
         },
@@ -171,10 +179,12 @@ def classes_data(section: Section) -> dict[str, Json]:
             names[str(label)] = entry.member.class_name(label)
             averages = [
                 float(format_down(average, block.unit.decimals))
+                if not entry.member.only_decided
+                else None
                 for average, block in zip(summary.averages, blocks, strict=True)
             ]
             counts = [label, summary.total, summary.plain, summary.right]
-            rows.append([*counts, *summary.certified, *averages])
+            rows.append([*counts, *entry.certified(summary), *averages])
         runs.append({"name": entry.member.name, "rows": rows})
     titles = [f"average {block.family.replace('_', ' ')}" for block in blocks]
     return {
@@ -238,9 +248,15 @@ def _curve(member: Member, curve: Curve) -> Json:
         "name": member.name,
         "noise": member.short_noise,
         "total": curve.total,
-        "ends": [float_down(end) for end in curve.ends],
-        "counts": list(curve.counts),
+        **_steps(curve),
     }
+
+
+def _steps(curve: Curve | Envelope) -> dict[str, Json]:
+    # A radius that was requested is read off as it was given, so it must not be rounded.
+    ends = [float(end) if end == curve.until else float_down(end) for end in curve.ends]
+    until = None if curve.until is None else float(curve.until)
+    return {"ends": list(ends), "counts": list(curve.counts), "until": until}
 
 
 def _asset(name: str) -> str:

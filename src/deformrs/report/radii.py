@@ -39,6 +39,13 @@ class Radius:
         """Return the radius of that number of degrees, pixels or per cent."""
         return cls(f"{float(radius):.10g}{block.unit.suffix}", block)
 
+    @classmethod
+    def from_value(cls, value: float, block: Block, size: Size) -> Radius:
+        """Return a radius in the package's own unit, as text to ten digits."""
+        if block.unit is Unit.LENGTH:  # of half sides, which are pixels of one size only
+            return cls(f"{value:.10g}", block)
+        return cls.from_displayed(Fraction(value * block.unit.factor(size)), block)
+
     def value(self, size: Size) -> float:
         """Return the radius in the package's own unit, on images of that size."""
         return self.block.reach(parse_quantity(self.text, self.block.unit, size))

@@ -16,6 +16,9 @@ from deformrs.rounding import round_down
 from deformrs.runs import Result
 from deformrs.units import Unit, unit_px
 
+NOT_REQUESTED = "not requested"
+"""Said of radii and regions for which a run's images did not have their samples."""
+
 
 class Query(Protocol):
     """A radius or region that a certificate may cover."""
@@ -51,6 +54,10 @@ class Summary:
     averages: tuple[Fraction, ...]
     certified: tuple[int, ...]
 
+    def share_at(self, k: int) -> Fraction:
+        """Return the certified accuracy at radius `k`."""
+        return Fraction(self.certified[k], self.total)
+
 
 def summarise(results: Sequence[Result], radii: Sequence[Radius] = ()) -> Summary:
     """Return the exact counts of these results, and averages that are not above the truth."""
@@ -84,7 +91,8 @@ def summarise_classes(
 class RegionCount:
     """How many of `total` images are correct and certified for a region.
 
-    `count` is None where the region cannot be expressed in the run's deformation, for `reason`.
+    `count` is None for `reason`: the region cannot be expressed in the run's deformation, or was
+    not requested of a run that was only sampled until its queries were decided.
     """
 
     region: Region

@@ -20,12 +20,11 @@ from deformrs.report.formats import Cell, Table, signed, to_csv
 from deformrs.report.groups import Entry, Group, Section, lookup
 from deformrs.report.radii import float_down
 from deformrs.report.reference import Reference
-from deformrs.report.summary import average_radius
+from deformrs.report.summary import NOT_REQUESTED, average_radius
 from deformrs.rounding import percent_down, percent_up
 
 FEW_CLASSES = 30
 NONE = Cell("–")
-_UNDECIDED = Cell("–", "not requested")
 _MODEL = (("options", "model"), ("model", "source"), ("model", "network"), ("model", "function"))
 Row = list[str | int | float | None]
 
@@ -48,10 +47,7 @@ def accuracy_table(section: Section) -> Table | None:
     rows = []
     for entry in section.entries:
         member, summary = entry.member, entry.summary
-        counts = [
-            counted(count, summary.total) if member.decides(radius) else _UNDECIDED
-            for radius, count in zip(section.radii, summary.certified, strict=True)
-        ]
+        counts = [counted(count, summary.total) for count in entry.certified(summary)]
         average = averages_words(summary.averages, section.group.blocks)
         last = Cell(average, average_words(member))
         rows.append((Cell(member.name), Cell(member.short_noise), *counts, last))
@@ -78,11 +74,8 @@ def reference_table(section: Section) -> Table | None:
         known = [reference.at(x) for reference in section.references]
         if any(accuracy is not None for accuracy in known):
             best = section.best_at(k)
-            ours = Fraction(100 * best.summary.certified[k], best.summary.total)
-            cells = (
-                NONE if value is None else Cell(f"{float(value):.10g} %", signed(ours - value, 1))
-                for value in known
-            )
+            ours = None if best is None else best.summary.share_at(k)
+            cells = (NONE if value is None else _reference_cell(value, ours) for value in known)
             rows.append((Cell(radius.label), _best_cell(section, k), *cells))
     if not rows:
         return None
@@ -119,11 +112,9 @@ def regions_table(section: Section) -> Table | None:
     answers: dict[tuple[str, Cell], list[str]] = {}
     for entry in section.entries:
         for answer in entry.regions:
-            cell = (
-                Cell("not applicable to this run", answer.reason)
-                if answer.count is None
-                else counted(answer.count, answer.total)
-            )
+            cell = counted(answer.count, answer.total)
+            if answer.count is None and answer.reason != NOT_REQUESTED:
+                cell = Cell("not applicable to this run", answer.reason)
             answers.setdefault((region_words(answer.region), cell), []).append(entry.member.name)
     if not answers:
         return None
@@ -153,8 +144,10 @@ def classes_tables(section: Section) -> list[Table]:
                 Cell(f"{summary.total:,}"),
                 NONE if summary.plain is None else counted(summary.plain, summary.total),
                 counted(summary.right, summary.total),
-                *(counted(count, summary.total) for count in summary.certified),
-                Cell(averages_words(summary.averages, section.group.blocks)),
+                *(counted(count, summary.total) for count in entry.certified(summary)),
+                NONE
+                if entry.member.only_decided
+                else Cell(averages_words(summary.averages, section.group.blocks)),
             )
             for label, summary in entry.classes.items()
         ]
@@ -173,8 +166,10 @@ def classes_tables(section: Section) -> list[Table]:
     return tables
 
 
-def counted(count: int, total: int) -> Cell:
-    """Return a share with its count as the detail."""
+def counted(count: int | None, total: int) -> Cell:
+    """Return a share with its count as the detail; None is a count that was not requested."""
+    if count is None:
+        return Cell("–", NOT_REQUESTED)
     return Cell(share(count, total), f"{count:,}/{total:,}")
 
 
@@ -231,8 +226,14 @@ def _recertified(text: str, stored: ConfigValue, now: float | str) -> Cell:
     return Cell(text, "" if stored == now else f"certified anew; the run used {stored}")
 
 
+def _reference_cell(value: Fraction, ours: Fraction | None) -> Cell:
+    return Cell(f"{float(value):.10g} %", "" if ours is None else signed(100 * ours - value, 1))
+
+
 def _best_cell(section: Section, k: int) -> Cell:
     best = section.best_at(k)
+    if best is None:
+        return counted(None, 0)
     cell = counted(best.summary.certified[k], best.summary.total)
     named = len(section.entries) > 1 and best.summary.certified[k]
     return Cell(cell.text, f"{cell.detail}, {best.member.name}") if named else cell
@@ -279,16 +280,21 @@ def _accuracy_csv(section: Section) -> str:
         displayed = _only({float(radius.displayed(size)) for size in section.group.sizes})
         about = [radius.text, own, displayed, radius.block.unit.column]
         named = [(entry.member.name, entry) for entry in section.entries]
-        if section.best is not None:
-            named.append(("best of these runs", section.best_at(k)))
+        if section.best is not None and (best := section.best_at(k)) is not None:
+            named.append(("best of these runs", best))
         for name, entry in named:
-            count, total = entry.summary.certified[k], entry.summary.total
-            rows.append([name, *about, count, total, percent_down(count, total, 2)])
+            rows.append([name, *about, *_accuracy_at(entry, k)])
     columns = (
         *("run", "requested", "radius", "radius_displayed", "unit"),
         *("certified", "images", "percent"),
     )
     return to_csv(columns, rows)
+
+
+def _accuracy_at(entry: Entry, k: int) -> Row:
+    """Return the count, the images and the percentage; empty fields where not requested."""
+    count, total = entry.certified(entry.summary)[k], entry.summary.total
+    return [count, total, None if count is None else percent_down(count, total, 2)]
 
 
 def _only(values: set[float]) -> float | None:
@@ -303,7 +309,8 @@ def _classes_csv(section: Section) -> str:
             name = names[label] if 0 <= label < len(names) else None
             counts = [summary.total, summary.plain, summary.right, summary.abstained]
             averages = [float_down(average) for average in summary.averages]
-            rows.append([entry.member.name, label, name, *counts, *summary.certified, *averages])
+            certified = entry.certified(summary)
+            rows.append([entry.member.name, label, name, *counts, *certified, *averages])
     columns = (
         *("run", "class", "name", "images", "base_correct", "smoothed_correct", "abstained"),
         *(f"certified_at_{radius.text.replace(' ', '')}" for radius in section.radii),
@@ -328,8 +335,7 @@ def _reference_csv(references: tuple[Reference, ...], section: Section) -> str:
         for reference in references:
             accuracy = reference.at(x)
             for entry in section.entries if accuracy is not None else ():
-                count, total = entry.summary.certified[k], entry.summary.total
-                ours: Row = [entry.member.name, count, total, percent_down(count, total, 2)]
+                ours = [entry.member.name, *_accuracy_at(entry, k)]
                 rows.append([radius.text, *ours, reference.name, float(accuracy or 0)])
     columns = ("radius", "run", "certified", "images", "percent", "reference", "reference_percent")
     return to_csv(columns, rows)

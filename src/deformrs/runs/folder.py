@@ -175,7 +175,7 @@ class Run:
     def _check(self, result: Result) -> None:
         """Raise unless a result was made with the run's noise, alpha and method."""
         c = result.certificate
-        made: Config = {"noise": _law(c).to_config(), "alpha": c.alpha, "method": c.method}
+        made: Config = {"noise": noise_law(c).to_config(), "alpha": c.alpha, "method": c.method}
         requested = {key: self.config[key] for key in made}
         if made != requested:
             raise InputError(
@@ -297,7 +297,8 @@ def read_results(
     return results
 
 
-def _law(certificate: Certificate) -> NoiseLaw:
+def noise_law(certificate: Certificate) -> NoiseLaw:
+    """Return the noise law of a certificate."""
     law = certificate.law
     if not isinstance(law, NoiseLaw):
         raise InputError("the noise", repr(law), "must be a NoiseLaw", "e.g. Uniform(0.5)")

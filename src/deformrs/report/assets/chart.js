@@ -10,7 +10,10 @@ function seriesOf(data) {
     colour: colour(k),
     dash: Math.floor(k / 8) % 3,
     share: (place) => (100 * curve.counts[place]) / curve.total,
-    read: (x) => `${percentDown(countAt(curve, x), curve.total)} % (${countAt(curve, x)}/${curve.total})`,
+    read: (x) => {
+      const count = countAt(curve, x);
+      return count === null ? "not requested" : `${percentDown(count, curve.total)} % (${count}/${curve.total})`;
+    },
   }));
   const best = data.best && {
     ...data.best,
@@ -20,6 +23,7 @@ function seriesOf(data) {
     dash: 0,
     share: (place) => (100 * data.best.counts[place]) / data.best.totals[place],
     read: (x) => {
+      if (beyond(data.best, x)) return "not requested";
       const place = placeAt(data.best.ends, x);
       if (place === data.best.ends.length) return "0.0 %";
       const [count, total] = [data.best.counts[place], data.best.totals[place]];

@@ -25,14 +25,15 @@ function scalesFor(view, width, height) {
   };
 }
 
-/** Return a step curve as an SVG path: level up to each end, then down. */
-function stepPath(ends, shareOf, scales) {
+/** Return a step curve as an SVG path: level up to each end, then down; no further than `until`. */
+function stepPath(ends, shareOf, scales, until = null) {
   const point = (number) => number.toFixed(2);
   let path = `M${point(scales.x(0))} ${point(scales.y(ends.length ? shareOf(0) : 0))}`;
   for (let k = 0; k < ends.length; k++) {
-    path += `H${point(scales.x(ends[k]))}V${point(scales.y(k + 1 < ends.length ? shareOf(k + 1) : 0))}`;
+    path += `H${point(scales.x(ends[k]))}`;
+    if (ends[k] !== until) path += `V${point(scales.y(k + 1 < ends.length ? shareOf(k + 1) : 0))}`;
   }
-  return path + "H1e5";
+  return `${path}H${until === null ? "1e5" : point(scales.x(until))}`;
 }
 
 /** Draw axes, grid and labels. */
@@ -71,7 +72,7 @@ function drawCurves(root, series, scales) {
         svg(root, "path", { class: `point ${one.colour}`, d });
       });
     } else {
-      const d = stepPath(one.ends, (k) => one.share(k), scales);
+      const d = stepPath(one.ends, (k) => one.share(k), scales, one.until);
       svg(root, "path", { class: `curve ${one.kind} ${one.colour} dash${one.dash}`, d });
     }
   }
@@ -81,7 +82,7 @@ function drawCurves(root, series, scales) {
 function drawCursor(root, series, cursor, scales, height) {
   const x = scales.x(cursor);
   svg(root, "line", { class: "cursor", x1: x, x2: x, y1: MARGIN.top, y2: height - MARGIN.bottom });
-  for (const one of series.filter((each) => !each.hidden && each.kind !== "reference")) {
+  for (const one of series.filter((each) => !each.hidden && each.kind !== "reference" && !beyond(each, cursor))) {
     const place = placeAt(one.ends, cursor);
     const share = place < one.ends.length ? one.share(place) : 0;
     svg(root, "circle", { class: `dot ${one.colour}`, cx: x, cy: scales.y(share), r: 4 });

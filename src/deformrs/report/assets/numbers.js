@@ -19,8 +19,14 @@ function placeAt(ends, x) {
   return low;
 }
 
-/** Return how many images are correct and certified at radius x. */
+/** Return whether no radius as large as x was requested of a run, so that nothing is known. */
+function beyond(curve, x) {
+  return typeof curve.until === "number" && x > curve.until;
+}
+
+/** Return how many images are correct and certified at radius x, null where nothing is known. */
 function countAt(curve, x) {
+  if (beyond(curve, x)) return null;
   const place = placeAt(curve.ends, x);
   return place < curve.ends.length ? curve.counts[place] : 0;
 }
