@@ -30,14 +30,13 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_writes_every_file(tour: tuple[Path, str]) -> None:
     out, printed = tour
-    listed = {"certificates.jsonl", "curve.png", "gallery.png", "table.md"}
+    made = {"certificates.jsonl", "gallery.png", "report"}
     network = {"model.json", "model.safetensors", "training.json", "epochs.jsonl", "best"}
-    assert {path.name for path in out.iterdir()} == listed | network | {"config.json", "times.tsv"}
-    for name in listed:
+    assert {path.name for path in out.iterdir()} == made | network | {"config.json", "times.tsv"}
+    for name in ("report.html", "gallery.png"):
         assert name in printed
-    for name in ("curve.png", "gallery.png"):
-        with Image.open(out / name) as image:
-            assert min(image.size) > 300
+    with Image.open(out / "gallery.png") as image:
+        assert min(image.size) > 300
 
 
 def test_prints_what_the_certificates_say(tour: tuple[Path, str]) -> None:
@@ -48,11 +47,11 @@ def test_prints_what_the_certificates_say(tour: tuple[Path, str]) -> None:
         certified = sum(result.holds(math.radians(degrees)) for result in results)
         share = percent_down(certified, 12)
         assert re.search(rf"up to +{degrees}° +{share} %", printed)
-        assert f"| {degrees}° | {share} % |" in (out / "table.md").read_text()
-    table = (out / "table.md").read_text()
-    abstained = sum(result.certificate.prediction is None for result in results)
-    assert f"Abstained on {abstained} of 12 images" in table
-    assert "uniform noise of scale 90°. n0 = 100, n = 300, alpha = 0.001 per image" in table
+        table = (out / "report" / "report.md").read_text()
+        assert f"{share} % ({certified}/12)" in table
+    page = (out / "report" / "report.html").read_text()
+    assert "data:image/png;base64," in page, "the least robust images are shown"
+    assert "deformrs certify --model net.py:build" in printed.partition("next")[2]
 
 
 def test_progress_is_plain_without_a_terminal(tour: tuple[Path, str]) -> None:
@@ -64,9 +63,10 @@ def test_progress_is_plain_without_a_terminal(tour: tuple[Path, str]) -> None:
 
 def test_the_same_seed_gives_the_same_bytes(tour: tuple[Path, str], tmp_path: Path) -> None:
     out, _ = tour
-    deformrs("quickstart", *SMALL, "--out", "again", cwd=tmp_path)
-    for name in ("certificates.jsonl", "model.safetensors", "table.md", "gallery.png"):
-        assert (tmp_path / "again" / name).read_bytes() == (out / name).read_bytes()
+    deformrs("quickstart", *SMALL, "--out", "quickstart", cwd=tmp_path)
+    table = "report/tables/digits-rotation-accuracy.csv"
+    for name in ("certificates.jsonl", "model.safetensors", "gallery.png", table):
+        assert (tmp_path / "quickstart" / name).read_bytes() == (out / name).read_bytes()
 
 
 def test_a_run_that_was_cut_off_goes_on_to_the_same_bytes(
@@ -122,7 +122,7 @@ def test_a_finished_run_is_only_drawn_again(tour: tuple[Path, str]) -> None:
     printed, _ = inside("quickstart", *SMALL, "--out", str(tour[0]))
     assert "training, epochs" not in printed
     assert "trained already" in printed
-    figures = tour[1][tour[1].index("Certified accuracy") : tour[1].index("certificates.jsonl")]
+    figures = tour[1][tour[1].index("Certified accuracy") : tour[1].index("\nreport ")]
     assert figures in printed
     assert "samples/s" not in printed
 

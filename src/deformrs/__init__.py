@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from deformrs.noise import Gaussian, Independent, NoiseLaw, Uniform
     from deformrs.regions import Patch, Region
     from deformrs.report.export import results_frame
+    from deformrs.report.gallery import gallery
     from deformrs.runs import Result, load_run
     from deformrs.smoothing import SmoothedClassifier
     from deformrs.stopping import Stopping
@@ -60,6 +61,7 @@ _HOMES = {
     "data.preparation": ("Preparation",),
     "regions": ("Patch", "Region"),
     "report.export": ("results_frame",),
+    "report.gallery": ("gallery",),
     "runs": ("Result", "load_run"),
     "smoothing": ("SmoothedClassifier",),
     "stopping": ("Stopping",),
@@ -92,6 +94,7 @@ __all__ = [
     "Uniform",
     "VectorField",
     "certify_dataset",
+    "gallery",
     "load_data",
     "load_model",
     "load_run",

@@ -31,7 +31,7 @@ from deformrs.report.gallery import (
     Exhibit,
     Verdict,
     certified_shifts,
-    draw_gallery,
+    deform_exhibit,
     draw_samples,
     sample_exhibit,
 )
@@ -45,6 +45,7 @@ PAIRS: list[tuple[Deformation, NoiseLaw]] = [
     (Compose(Rotation(), Translation()), Independent(Uniform(0.5), Gaussian(0.1))),
 ]
 KNOWN = claimed(Rotation(), Uniform(0.5), (0, 500))
+UNSURE = claimed(Rotation(), Uniform(0.5), (250, 250))
 FALSE = claimed(Rotation(), Uniform(0.5), (500, 0))
 """For class 0, where the classifier predicts 1."""
 
@@ -108,6 +109,45 @@ def test_sampling_an_exhibit_certifies_nothing_again() -> None:
     assert sampled_counts == [40] * 5
 
 
+def test_guarantee_predict_shares_alpha_among_its_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the union bound a sample decides wrongly with probability at most alpha."""
+    looked: list[tuple[int, float]] = []
+
+    def predict(
+        self: SmoothedClassifier, image: torch.Tensor, n: int, alpha: float, *_: int, **__: object
+    ) -> int | None:
+        looked.append((n, alpha))
+        return 1 if n == decided_at else None
+
+    monkeypatch.setattr(SmoothedClassifier, "predict", predict)
+    classifier = smooth(Rotation(), Uniform(0.5))
+    for decided_at, ends in ((0, [30, 120, 480, 2000]), (120, [30, 120])):
+        looked.clear()
+        row = sample_exhibit(classifier, Exhibit(spot(), UNSURE), 1, n=2000, alpha=0.01)
+        assert [n for n, _ in looked] == ends
+        assert {alpha for _, alpha in looked} == {0.01 / 4}
+        assert row.original.prediction == (1 if decided_at else None)
+    assert sample_exhibit(classifier, Exhibit(spot(), KNOWN), 1).n == 10_000
+    many = claimed(Rotation(), Uniform(0.5), (0, 50_000))
+    assert sample_exhibit(classifier, Exhibit(spot(), many), 1).n == 50_000
+
+
+def test_a_certified_image_abstains_nowhere_that_its_certificate_is_clear() -> None:
+    """Two thirds of the samples decide the certificate at n = 200, and would not at n = 100."""
+    classifier = SmoothedClassifier(
+        lambda images: torch.stack(
+            [images.sum((1, 2, 3)) * 0 + 0.5, (images.sum((1, 2, 3)) * 1e4 % 3 >= 1).float()], 1
+        ),
+        Rotation(),
+        Uniform(0.5),
+        2,
+    )
+    certificate = classifier.certify(photograph(), 200, 50)
+    assert certificate.prediction == 1
+    row = sample_exhibit(classifier, Exhibit(photograph(), certificate), 8)
+    assert {sample.prediction for sample in (row.original, *row.samples)} == {1}
+
+
 def test_a_certificate_of_something_else_is_refused() -> None:
     exhibit = Exhibit(spot(), KNOWN)
     for classifier, message in (
@@ -121,7 +161,7 @@ def test_a_certificate_of_something_else_is_refused() -> None:
         with pytest.raises(InputError, match=message):
             sample_exhibit(classifier, exhibit, 4)
     with pytest.raises(InputError, match="must be the one certified"):
-        draw_gallery([exhibit], Scaling(), Path("never.png"))
+        deform_exhibit(exhibit, Scaling(), 4)
     with pytest.raises(InputError, match=r"of size \(9, 9\)"):
         Exhibit(spot(9, 9), KNOWN)
 
@@ -134,8 +174,8 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
         Exhibit(spot(), KNOWN, index=-1)
     with pytest.raises(InputError, match="the number of deformations is 0"):
         sample_exhibit(smooth(Rotation(), Uniform(0.5)), Exhibit(spot(), KNOWN), 0)
-    with pytest.raises(InputError, match="exhibits is 0"):
-        draw_gallery([], Rotation(), tmp_path / "g.png")
+    with pytest.raises(InputError, match="rows is 0"):
+        draw_samples([], tmp_path / "g.png")
     with pytest.raises(InputError, match="abstaining"):
         certified_shifts(claimed(Rotation(), Uniform(0.5), (250, 250)), 4)
 
@@ -155,7 +195,7 @@ def test_pixels_beyond_the_edge_follow_the_padding(tmp_path: Path) -> None:
     exhibit = Exhibit(spot(), claimed(Translation(), Gaussian(0.5), (100, 900)))
     for padding in ("zeros", "reflection"):
         path = tmp_path / f"{padding}.png"
-        draw_gallery([exhibit], Translation(), path, columns=4, padding=padding)
+        draw_samples([deform_exhibit(exhibit, Translation(), 4, padding=padding)], path)
     assert (tmp_path / "zeros.png").read_bytes() != (tmp_path / "reflection.png").read_bytes()
 
 
@@ -172,8 +212,8 @@ def test_a_row_for_every_image_with_predictions_beneath(tmp_path: Path) -> None:
     assert lines.count("original") == 2
     assert len([line for line in lines if line.startswith("✓ American")]) == 10
     for row in rows:
-        claim = row.exhibit.certificate.claim.removeprefix("class 1")
-        assert f"{names[1]}{claim}; uniform noise" in " ".join(lines)
+        reach = row.exhibit.certificate.reach
+        assert f"{names[1]}: holds for {reach}; uniform noise" in " ".join(lines)
     assert "Of 8 samples 8 are as certified, 0 abstain, 0 differ." in " ".join(lines)
 
 
@@ -192,12 +232,13 @@ def test_a_prediction_that_contradicts_the_certificate_is_shown(tmp_path: Path) 
     draw_samples([row], tmp_path / "g.svg", names=["$\\frac{$", "right"])
     lines = words(tmp_path / "g.svg")
     assert lines.count("✗ right") == 5
-    assert any(line.startswith("$\\frac{$ for any rotation") for line in lines)
+    assert any(line.startswith("$\\frac{$: holds for any rotation") for line in lines)
     assert "4 differ. Where one differs" in " ".join(lines)
 
 
 def test_a_prediction_that_abstains_is_marked(tmp_path: Path) -> None:
-    row = sample_exhibit(smooth_coin(Rotation(), Uniform(0.5)), Exhibit(photograph(), KNOWN), 4)
+    coin = smooth_coin(Rotation(), Uniform(0.5))
+    row = sample_exhibit(coin, Exhibit(photograph(), KNOWN), 4, n=200)
     assert {row.verdict(sample) for sample in row.samples} == {Verdict.ABSTAINS}
     draw_samples([row], tmp_path / "g.svg")
     lines = words(tmp_path / "g.svg")
@@ -216,8 +257,7 @@ def test_marks_have_their_colours(tmp_path: Path) -> None:
 
 
 def test_an_abstaining_certificate_says_so(tmp_path: Path) -> None:
-    unsure = claimed(Rotation(), Uniform(0.5), (250, 250))
-    row = sample_exhibit(smooth(Rotation(), Uniform(0.5)), Exhibit(spot(), unsure, "unsure"), 4)
+    row = sample_exhibit(smooth(Rotation(), Uniform(0.5)), Exhibit(spot(), UNSURE, "unsure"), 4)
     assert row.samples == ()
     draw_samples([row], tmp_path / "g.svg")
     lines = words(tmp_path / "g.svg")

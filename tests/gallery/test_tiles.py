@@ -31,6 +31,7 @@ from deformrs.report.gallery.tiles import (
     draw_sheet,
     lay_out,
     shift_label,
+    shift_lines,
     shorten,
     wrap,
 )
@@ -170,6 +171,17 @@ def test_guarantee_shift_label_never_says_more_than_is_true() -> None:
         reach = 20 * abs(value)
         moved = shift_label(np.array([value, value]), reach, plane).split()[1]
         assert 0 <= reach - float(moved) < 0.1
+
+
+def test_guarantee_shift_lines_say_a_size_that_is_certified() -> None:
+    space = Scaling().space((28, 28))
+    for value in np.random.default_rng(0).uniform(-0.9, 3, 200):
+        line = shift_lines(np.array([value]), 0.0, space)[1]
+        shown, true = float(line.removeprefix("shown at ").removesuffix(" %")), 100 / (1 + value)
+        assert min(true, 100) <= shown <= max(true, 100)
+        assert abs(shown - true) < 0.1
+    assert len(shift_lines(np.array([-1.5]), 0.0, space)) == 1, "a mirror image has no size"
+    assert len(shift_lines(np.array([0.5]), 0.0, Rotation().space((28, 28)))) == 1
 
 
 @pytest.mark.parametrize("room", [0.3, 1.4, 20.0])

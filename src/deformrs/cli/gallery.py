@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import torch
@@ -27,7 +29,9 @@ from deformrs.cli.options import (
     smoothing_options,
 )
 from deformrs.cli.parameters import Word, integers, is_typed
+from deformrs.cli.predict import image_files
 from deformrs.cli.progress import step
+from deformrs.config import Config
 from deformrs.data import ImageSet, load_image
 from deformrs.data.preparation import Preparation
 from deformrs.dataset import tensor_digest
@@ -35,8 +39,10 @@ from deformrs.errors import InputError
 from deformrs.geometry import Padding, size_of
 from deformrs.models import LoadedModel
 from deformrs.report.gallery import (
+    MOST_ROWS,
     Exhibit,
     ExhibitSamples,
+    changed_image,
     check_figure_path,
     default_families,
     default_noise,
@@ -47,12 +53,11 @@ from deformrs.report.gallery import (
     one_per_class,
     sample_exhibit,
 )
-from deformrs.runs import Result, read_run
+from deformrs.runs import Result, read_config, read_run
 from deformrs.sampling import Progress
 from deformrs.smoothing import SmoothedClassifier
-
-MOST_ROWS = 8
-"""Images of a run that are drawn unless others are named."""
+from deformrs.stopping import Stopping
+from deformrs.units import Size
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,10 @@ class Subject:
     title: str
     index: int = 0
     certificate: Certificate | None = None
+
+    @property
+    def size(self) -> Size:
+        return size_of(self.image)
 
 
 @click.command()
@@ -77,9 +86,7 @@ class Subject:
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    default=Path("gallery.png"),
-    show_default=True,
-    help="A .png, .svg or .pdf file.",
+    help="A .png, .svg or .pdf file.  [gallery.png in the run, or here; fields.png, families.png]",
 )
 @run_option
 @model_options(required=False)
@@ -87,43 +94,54 @@ class Subject:
 @smoothing_options(required=False)
 @click.option("--images", "--pictures", "images", help="Numbers in the dataset, e.g. 0,5,17.")
 @click.option("--columns", default=8, show_default=True, help="Deformations per image.")
-@click.option("--predict-n", default=100, show_default=True, help="Samples per prediction.")
+@click.option(
+    "--predict-n",
+    type=int,
+    help="Most samples of a prediction; it stops once decided, mostly after 30.  [10000, or those "
+    "of the certificate if more]",
+)
 @sampling_options(n=1000)
 def gallery(
     files: tuple[Path, ...],
     kind: str,
-    out: Path,
+    out: Path | None,
     run: Path | None,
     model: ModelOptions,
     data: DataOptions,
     smoothing: SmoothingOptions,
     images: str | None,
     columns: int,
-    predict_n: int,
+    predict_n: int | None,
     sampling: SamplingOptions,
 ) -> None:
     """Draw images under deformations that provably keep their label.
 
     Images are files or numbers in a dataset; by default the first certified ones of a run, or the
     first of the dataset. A model folder written by deformrs train brings its test images,
-    deformation and noise.
+    deformation and noise. Images that a run has no certificate of are certified as that run was;
+    --n, --n0 and --alpha win. Among several files, those that are not images are skipped.
 
     \b
     Examples:
-      deformrs gallery --run runs/quickstart --out certified.png
+      deformrs gallery --run runs/quickstart
       deformrs gallery --kind fields --data digits --images 3 --out fields.png
       deformrs gallery --kind families --model runs/quickstart --data digits --out families.png
     """
-    check_figure_path(out)  # before sampling, not after it
     check_integer("columns", columns, least=1)
-    check_integer("predict-n", predict_n, least=1)
+    if predict_n is not None:
+        check_integer("predict-n", predict_n, least=1)
     numbers = integers("--images", images)
+    files = image_files(files)
     results: dict[int, Result] = {}
+    stopping = None
     if run is not None:
         model, smoothing = options_of(run, model, smoothing)
+        if kind == "certified":
+            sampling, stopping = _as_in_run(read_config(run), sampling)
         if not data.data:  # certificates are about the run's own images
             data = options_from_run(run)[1]
-            results = {result.index: result for result in read_run(run).results}
+            stored = read_run(run, alpha=sampling.alpha if kind == "certified" else None)
+            results = {result.index: result for result in stored.results}
     elif (trained := find_trained(model.model, model.weights)) is not None:
         if not files:
             data = trained.data_for(data)
@@ -131,6 +149,9 @@ def gallery(
             smoothing = trained.smoothing_for(
                 smoothing, padding_given=is_typed("padding"), trust_code=model.trust_code
             )
+    if out is None:
+        out = (run or Path()) / ("gallery.png" if kind == "certified" else f"{kind}.png")
+    check_figure_path(out)  # before sampling, not after it
     loaded = None
     if model.model:
         loaded = model.load() if run is None else load_model_of_run(run, model, smoothing)
@@ -169,11 +190,30 @@ def gallery(
         if kind == "families":
             pairs = _families(loaded, model, padding, subjects[0])
         else:
-            classifier = smooth_as(loaded, model, smoothing, image)
-            pairs = [(classifier, subject) for subject in subjects]
-        rows = _sample(pairs, columns, predict_n, sampling, Console(highlight=False))
+            # Noise in pixels is another law on an image of another size.
+            classifiers = {
+                subject.size: smooth_as(loaded, model, smoothing, subject.image)
+                for subject in (subjects if "px" in smoothing.noise else subjects[:1])
+            }
+            pairs = [
+                (classifiers.get(subject.size, classifiers[subjects[0].size]), subject)
+                for subject in subjects
+            ]
+        console = Console(highlight=False)
+        rows = _sample(pairs, columns, predict_n, sampling, stopping, console)
         draw_samples(rows, out, names=names)
     click.echo(f"written: {out}")
+
+
+def _as_in_run(config: Config, given: SamplingOptions) -> tuple[SamplingOptions, Stopping | None]:
+    """Return the sampling of a run, with what was given on the command line instead."""
+    own: Any = config
+    stored = {name: own[name] for name in ("n", "n0", "alpha") if not is_typed(name)}
+    stop = own.get("stopping")
+    stopping = stop and Stopping(tuple(stop["radii"]), tuple(stop["regions"]), stop["tolerance"])
+    # The bound of a run that stops early may be for its own n.
+    method = own["method"] if stop is None or own["method"] == "anytime" else None
+    return dataclasses.replace(given, method=method, **stored), stopping
 
 
 def _subject(dataset: ImageSet, index: int, result: Result | None) -> Subject:
@@ -183,9 +223,7 @@ def _subject(dataset: ImageSet, index: int, result: Result | None) -> Subject:
         )
     image = torch.from_numpy(dataset[index][0])
     if result is not None and result.pixels != tensor_digest(image):
-        raise InputError(
-            f"image {index}", "not the one certified", "must be unchanged", "restore the data"
-        )
+        raise changed_image(index)
     certificate = None if result is None else result.certificate
     return Subject(image, dataset.source(index), index, certificate)
 
@@ -215,8 +253,9 @@ def _families(
 def _sample(
     pairs: Sequence[tuple[SmoothedClassifier, Subject]],
     columns: int,
-    predict_n: int,
+    predict_n: int | None,
     sampling: SamplingOptions,
+    stopping: Stopping | None,
     console: Console,
 ) -> list[ExhibitSamples]:
     """Certify each image that has no certificate, and predict it all over its certified set."""
@@ -238,6 +277,8 @@ def _sample(
                 sampling.alpha,
                 sampling.seed,
                 index=subject.index,
+                method=sampling.method,
+                stopping=stopping,
                 progress=progress,
             )
             row = sample_exhibit(

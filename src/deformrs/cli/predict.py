@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +25,15 @@ from deformrs.cli.options import (
 )
 from deformrs.cli.parameters import is_typed
 from deformrs.data import load_image
-from deformrs.errors import InputError, ModelError
+from deformrs.data.folders import SUFFIXES, is_image_file, stored_size
+from deformrs.data.preparation import Preparation
+from deformrs.errors import InputError, ModelError, printable
 from deformrs.geometry import size_of
 from deformrs.rounding import format_down
-from deformrs.runs import Result
+from deformrs.runs import Result, read_run
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.stopping import Query, parse_queries
+from deformrs.units import Size
 
 
 @click.command()
@@ -53,7 +57,10 @@ def predict(
 ) -> None:
     """Predict the class of images, with the certified radius of each.
 
-    A model folder that deformrs train wrote brings its deformation and noise.
+    A model folder that deformrs train wrote brings its deformation and noise. Among several files,
+    as from photos/*, those that are not images are skipped with a note: folders, and files with
+    neither the suffix nor the content of an image. A note says how images of another size were
+    prepared.
 
     \b
     Examples:
@@ -62,6 +69,7 @@ def predict(
           --noise gaussian:2px --n 2000
     """
     queries = parse_queries((), regions)
+    files = image_files(files)
     if run is not None:
         model, smoothing = options_of(run, model, smoothing)
     else:
@@ -72,12 +80,20 @@ def predict(
             )
         _check_given(model, smoothing)
     failed = False
+    notes: Counter[str] = Counter()
     for prediction in predictions(files, model, smoothing, sampling, queries, run):
         if isinstance(prediction, Failure):
             failed = True
             click.echo(f"error: {prediction.error}", err=True)
         else:
             click.echo(prediction.json if as_json else prediction.words)
+            for kind, note in prediction.notes.items():
+                if kind not in notes:
+                    click.echo(f"note: {prediction.file}: {note}", err=True)
+                notes[kind] += 1
+    for kind, count in notes.items():
+        if count > 1:
+            click.echo(f"note: {kind}: {count - 1} more of these images", err=True)
     if failed:
         raise click.exceptions.Exit(1)
 
@@ -91,6 +107,10 @@ class Prediction:
     class_name: str | None
     regions: dict[str, bool]
     """Whether each requested region is certified."""
+    notes: dict[str, str]
+    """What may surprise, by what can be said of several images."""
+    prepared: str | None
+    """How the size was changed for the model."""
 
     @property
     def words(self) -> str:
@@ -124,6 +144,8 @@ class Prediction:
                 "p_lower": float(format_down(c.p_lower, 12)),
                 "n": c.counts.n,
                 "alpha": c.alpha,
+                "size": c.space.size,
+                "prepared": self.prepared,
             },
             ensure_ascii=False,
         )
@@ -151,13 +173,15 @@ def predictions(
     loaded = model.load() if run is None else load_model_of_run(run, model, smoothing)
     names = loaded.class_names
     classifier: SmoothedClassifier | None = None
+    certified_size = _certified_size(run, loaded.preparation)
     for file in files:
         try:
             image = torch.from_numpy(load_image(file, loaded.preparation))
+            size, stored = size_of(image), stored_size(file)
             if classifier is None or "px" in smoothing.noise:  # pixels are counted on each image
                 classifier = smooth_as(loaded, model, smoothing, image)
                 for query in queries:
-                    query.check(classifier.deformation.space(size_of(image)))
+                    query.check(classifier.deformation.space(size))
             certificate = classifier.certify(
                 image, sampling.n, sampling.n0, sampling.alpha, sampling.seed
             )
@@ -169,7 +193,49 @@ def predictions(
         result = Result(0, label, certificate)
         name = names[label] if names is not None and label >= 0 else None
         covered = {query.text: query.holds(result) for query in queries}
-        yield Prediction(file, certificate, name, covered)
+        notes, prepared = {}, None
+        if size != stored:
+            prepared = f"{_px(stored)}, prepared as the model expects: {loaded.preparation.words}"
+            notes["resized or cropped"] = prepared
+        if certified_size not in (None, size):
+            notes["of another size than the run's images"] = (
+                f"{_px(size)}, unlike the run's images, {_px(certified_size)}: noise in px or half "
+                "sides is another share of it, and the run's accuracy need not carry over"
+            )
+        yield Prediction(file, certificate, name, covered, notes, prepared)
+
+
+def image_files(files: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Return the files without those that are not images, which a note names.
+
+    A file that is given alone, or that does not exist, is kept: it is an error to be named.
+    """
+    others = [file for file in files if file.exists() and not is_image_file(file)]
+    if not others or len(files) == 1:
+        return files
+    names = ", ".join(map(str, others[:5])) + (f" and {len(others) - 5} more" * (len(others) > 5))
+    if len(others) == len(files):
+        raise InputError(
+            "the list of files",
+            f"without an image ({names})",
+            "must hold at least one",
+            "images end in " + ", ".join(SUFFIXES),
+        )
+    click.echo(f"note: skipped, not images: {printable(names)}", err=True)
+    return tuple(file for file in files if file not in others)
+
+
+def _certified_size(run: Path | None, preparation: Preparation) -> Size | None:
+    """Return the size of a run's images; None if it need not be that of other images."""
+    if run is None or preparation.crop is not None or isinstance(preparation.resize, tuple):
+        return None
+    sizes = {result.certificate.space.size for result in read_run(run).results}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _px(size: Size) -> str:
+    height, width = size
+    return f"{width} px wide and {height} high"
 
 
 def _check_given(model: ModelOptions, smoothing: SmoothingOptions) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
-import torch
 from rich.console import Console
 
 from deformrs.checks import check_integer
@@ -17,17 +15,19 @@ from deformrs.cli.options import DataOptions, ModelOptions, SamplingOptions, Smo
 from deformrs.cli.progress import print_plain
 from deformrs.cli.train import train_run
 from deformrs.cli.training_options import StartOptions, TrainingOptions, TrainingRequest
+from deformrs.data.loading import StoredImages
 from deformrs.data.mnist import TEST
 from deformrs.errors import InputError
-from deformrs.report.curves import draw_curve
-from deformrs.report.gallery import Exhibit, draw_gallery, one_per_class
-from deformrs.report.summary import average_radius, count_certified, noise_words
+from deformrs.report.document import write_report
+from deformrs.report.gallery import gallery, one_per_class
+from deformrs.report.summary import average_radius, count_certified
 from deformrs.rounding import percent_down
-from deformrs.runs import Result, write_atomically
+from deformrs.runs import Result, read_run
 from deformrs.stopping import RadiusQuery
-from deformrs.units import Unit
+from deformrs.units import Unit, parse_quantity
 
-RADII = {f"{degrees}°": math.radians(degrees) for degrees in (10, 30, 60)}
+RADII = ("10°", "30°", "60°")
+GALLERY = "gallery.png"
 SMOOTHING = SmoothingOptions("rotation", "uniform:90deg")
 
 
@@ -37,7 +37,7 @@ SMOOTHING = SmoothingOptions("rotation", "uniform:90deg")
     type=click.Path(path_type=Path),
     default=Path("runs/quickstart"),
     show_default=True,
-    help="Folder for the network, certificates and figures.",
+    help="Folder for the network, certificates, report and gallery.",
 )
 @click.option("--digits", default=200, show_default=True, help="Test digits to certify.")
 @click.option("--epochs", default=30, show_default=True, help="Passes over the training digits.")
@@ -77,43 +77,29 @@ def quickstart(out: Path, digits: int, epochs: int, n: int, alpha: float, seed: 
     job = prepare(model, DataOptions("digits"), SMOOTHING, out)
     results = certify_job(job, sampling, out, console, [RadiusQuery("30deg")])
 
-    accuracy = {
-        label: percent_down(count_certified(results, radius), len(results))
-        for label, radius in RADII.items()
-    }
-    average = Unit.ANGLE.show_down(average_radius(results), (28, 28))
-    write_atomically(out / "table.md", _table(results, accuracy, average))
-    draw_curve(results, out / "curve.png")
-    written = ["certificates.jsonl", "table.md", "curve.png"]
-    exhibits = [
-        Exhibit(torch.from_numpy(job.images[result.index][0]), result.certificate)
-        for result in one_per_class(results)
-    ]
+    write_report([read_run(out)], out / "report", radii=RADII, images=StoredImages())
+    exhibits = [result.index for result in one_per_class(results)][::2]
     if exhibits:
-        draw_gallery(exhibits, job.classifier.deformation, out / "gallery.png")
-        written.append("gallery.png")
+        gallery(out, indices=exhibits, columns=4, path=out / GALLERY)
     else:
-        (out / "gallery.png").unlink(missing_ok=True)
+        (out / GALLERY).unlink(missing_ok=True)
 
     print_plain(
         console,
         f"\nCertified accuracy of {digits} test digits, failure probability {alpha}:",
-        *(f"  any rotation up to {label:>4}   {share:>5} %" for label, share in accuracy.items()),
-        f"  average certified radius  {average}\n",
-        *(f"{name:<20} {out / name}" for name in written),
+        *(
+            f"  any rotation up to {radius:>4}    {_accuracy(results, radius):>5} %"
+            for radius in RADII
+        ),
+        f"  average certified radius  {Unit.ANGLE.show_down(average_radius(results), (28, 28))}\n",
+        f"report   {out / 'report' / 'report.html'}",
+        *([f"gallery  {out / GALLERY}"] if exhibits else []),
+        "\nnext, with a model and images of your own:",
+        "  deformrs certify --model net.py:build --weights net.pth --data photos/ --max 100 \\",
+        "      --deformation rotation --noise uniform:30deg --radii 10deg --out runs/photos",
     )
 
 
-def _table(results: Sequence[Result], accuracy: Mapping[str, str], average: str) -> str:
-    """Return a Markdown table of the certified accuracy, and the settings behind it."""
-    first = results[0].certificate
-    abstained = sum(result.certificate.prediction is None for result in results)
-    lines = ["| rotation up to | certified accuracy |", "|---|---|"]
-    lines += [f"| {label} | {percent} % |" for label, percent in accuracy.items()]
-    lines += [
-        "",
-        f"Average certified radius: {average}. Abstained on {abstained} of {len(results)} images.",
-        f"Noise: {noise_words(results)}. n0 = {first.counts.n0:,}, n = {first.counts.n:,}, "
-        f"alpha = {first.alpha} per image.",
-    ]
-    return "\n".join(lines) + "\n"
+def _accuracy(results: Sequence[Result], radius: str) -> str:
+    certified = count_certified(results, parse_quantity(radius, Unit.ANGLE, (28, 28)))
+    return percent_down(certified, len(results))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
-from PIL import Image, ImageFile, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 
 from deformrs.data.image_set import DataRequest, ImageSet
 from deformrs.data.labels import (
@@ -32,6 +32,7 @@ from deformrs.data.labels import (
 )
 from deformrs.data.preparation import Pixels, Preparation
 from deformrs.errors import InputError, printable
+from deformrs.units import Size
 
 LABELS = "labels.csv"
 SUFFIXES = (
@@ -330,6 +331,32 @@ def load_image(path: Path, preparation: Preparation) -> Pixels:
         return preparation.prepare(image)
     except InputError as error:
         raise InputError(name, error.value, error.rule, error.remedy) from None
+
+
+def is_image_file(path: Path) -> bool:
+    """Return whether a file is an image, by its suffix or else by its content."""
+    if path.suffix.lower() in SUFFIXES or not path.is_file():
+        return path.suffix.lower() in SUFFIXES
+    try:
+        stored_size(path)
+    except UnidentifiedImageError:
+        return False
+    return True
+
+
+def stored_size(path: Path) -> Size:
+    """Return the size of the image in a file, turned upright by its EXIF data. Decodes no pixels.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     Image.new("L", (640, 480)).save(Path(folder, "photo.png"))
+    ...     stored_size(Path(folder, "photo.png"))
+    (480, 640)
+    """
+    with Image.open(path, formats=_FORMATS) as image:
+        width, height = image.size
+        on_its_side = image.getexif().get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)
+    return (width, height) if on_its_side else (height, width)
 
 
 def _decode(path: Path) -> Image.Image:

@@ -1,13 +1,16 @@
 """Galleries: images under deformations, and the vector fields that deform them."""
 
 from deformrs.report.gallery.exhibits import (
+    MOST_ROWS,
     Exhibit,
     ExhibitSamples,
     Sample,
     Verdict,
     certified_shifts,
-    draw_gallery,
+    changed_image,
+    deform_exhibit,
     draw_samples,
+    gallery,
     one_per_class,
     sample_exhibit,
 )
@@ -21,19 +24,22 @@ from deformrs.report.gallery.families import (
 from deformrs.report.gallery.tiles import check_figure_path
 
 __all__ = [
+    "MOST_ROWS",
     "Exhibit",
     "ExhibitSamples",
     "Sample",
     "Verdict",
     "certified_shifts",
+    "changed_image",
     "check_figure_path",
     "default_families",
     "default_noise",
+    "deform_exhibit",
     "draw_fields",
-    "draw_gallery",
     "draw_growth",
     "draw_samples",
     "family_title",
+    "gallery",
     "one_per_class",
     "sample_exhibit",
 ]

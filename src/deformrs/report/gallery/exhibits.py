@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
 from deformrs.certificate import Certificate
 from deformrs.checks import check_integer, check_seed
+from deformrs.config import Config
+from deformrs.data.loading import data_of
+from deformrs.dataset import Dataset, tensor_digest
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError
 from deformrs.geometry import Padding, check_images, size_of
+from deformrs.report.curves import save_figure
 from deformrs.report.gallery.tiles import (
+    DPI,
     ImageTile,
     TileRow,
+    check_figure_path,
     class_label,
     deform,
-    draw_sheet,
+    lay_out,
     reach_px,
-    shift_label,
+    shift_lines,
 )
-from deformrs.runs import Result
+from deformrs.runs import Result, StoredRun, read_run
 from deformrs.sampling import Progress
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.space import Space
+
+MOST_ROWS = 8
+"""Images that are drawn unless some are named."""
+MOST_SAMPLES = 10_000
+"""Samples of a prediction, if its certificate took no more. Most are decided after FIRST_LOOK."""
+FIRST_LOOK = 30
+
+Images = Tensor | Sequence[Tensor] | Dataset
 
 
 @dataclass(frozen=True)
@@ -86,8 +103,8 @@ class Exhibit:
 class Sample:
     """A deformed image, [c, h, w], and the smoothed prediction for it. shift: [d]
 
-    `prediction` is None if the classifier abstains; `reach_px` is the largest distance between a
-    pixel and where it is read.
+    `prediction` is None if the classifier abstains or was not run; `reach_px` is the largest
+    distance between a pixel and where it is read.
     """
 
     shift: NDArray[np.float64]
@@ -116,14 +133,15 @@ class Verdict(Enum):
 class ExhibitSamples:
     """An exhibit and samples from its certified set, none if its certificate abstains.
 
-    `n` and `alpha` are those of every prediction.
+    `n` is the largest number of samples of a prediction and `alpha` its level; `n` is None where
+    nothing was predicted.
     """
 
     exhibit: Exhibit
     original: Sample
     samples: tuple[Sample, ...]
-    n: int
-    alpha: float
+    n: int | None = None
+    alpha: float | None = None
 
     def verdict(self, sample: Sample) -> Verdict:
         """Compare a prediction with the certificate.
@@ -174,104 +192,303 @@ def one_per_class(results: Iterable[Result]) -> list[Result]:
     return [first[label] for label in sorted(first)]
 
 
+def deform_exhibit(
+    exhibit: Exhibit,
+    deformation: Deformation,
+    count: int,
+    *,
+    padding: Padding = "zeros",
+    seed: int = 0,
+) -> ExhibitSamples:
+    """Return an exhibit and `count` deformations of it from all over its certified set."""
+    exhibit.check_deformation(deformation)
+    check_integer("the number of deformations", count, least=1)
+    shifts = np.zeros((1, exhibit.certificate.space.dim))
+    if exhibit.certificate.prediction is not None:
+        shifts = np.concatenate([shifts, certified_shifts(exhibit.certificate, count, seed)])
+    deformed = deform(exhibit.image, deformation, torch.from_numpy(shifts), padding)
+    original, *samples = [
+        Sample(shift, image, None, reach_px(field_px))
+        for shift, (image, field_px) in zip(shifts, deformed, strict=True)
+    ]
+    return ExhibitSamples(exhibit, original, tuple(samples))
+
+
 def sample_exhibit(
     classifier: SmoothedClassifier,
     exhibit: Exhibit,
     count: int,
     *,
-    n: int = 200,
+    n: int | None = None,
     alpha: float = 1e-3,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> ExhibitSamples:
-    """Predict an exhibit and `count` deformations of it from all over its certified set.
+    """Deform an exhibit as `deform_exhibit` does, and predict every image.
 
-    Each prediction takes `n` samples; `progress` receives their number after each.
+    Each prediction takes as many samples as decide it, at most `n`: by default MOST_SAMPLES, or
+    those of the certificate if these are more. `progress` receives their number.
     """
     exhibit.check_classifier(classifier)
-    check_integer("the number of deformations", count, least=1)
-    shifts = np.zeros((1, exhibit.certificate.space.dim))
-    if exhibit.certificate.prediction is not None:
-        shifts = np.concatenate([shifts, certified_shifts(exhibit.certificate, count, seed)])
-    params = torch.from_numpy(shifts)
-    deformed = deform(exhibit.image, classifier.deformation, params, classifier.padding)
-    samples = []
-    for shift, (image, field_px) in zip(shifts, deformed, strict=True):
-        prediction = classifier.predict(
-            exhibit.image, n, alpha, seed, index=exhibit.index, shift=shift.tolist()
+    row = deform_exhibit(
+        exhibit, classifier.deformation, count, padding=classifier.padding, seed=seed
+    )
+    most = max(MOST_SAMPLES, exhibit.certificate.counts.n) if n is None else n
+    original, *samples = [
+        dataclasses.replace(
+            sample,
+            prediction=_predict(
+                classifier, exhibit, sample.shift.tolist(), most, alpha, seed, progress
+            ),
         )
-        samples.append(Sample(shift, image, prediction, reach_px(field_px)))
+        for sample in (row.original, *row.samples)
+    ]
+    return ExhibitSamples(exhibit, original, tuple(samples), most, alpha)
+
+
+def _predict(
+    classifier: SmoothedClassifier,
+    exhibit: Exhibit,
+    shift: Sequence[float],
+    n: int,
+    alpha: float,
+    seed: int,
+    progress: Progress | None,
+) -> int | None:
+    """Predict an exhibit under a shift from as many samples as decide it, at most n.
+
+    Guarantee: a class other than the most probable one is returned with probability at most alpha:
+    the sample sizes of the looks are fixed beforehand, and each look has its share of alpha.
+    """
+    ends = looks(n)
+    for end in ends:
+        prediction = classifier.predict(
+            exhibit.image, end, alpha / len(ends), seed, index=exhibit.index, shift=shift
+        )
         if progress is not None:
-            progress.sampled(n)
-    return ExhibitSamples(exhibit, samples[0], tuple(samples[1:]), n, alpha)
+            progress.sampled(end)
+        if prediction is not None:
+            return prediction
+    return None
 
 
-def draw_gallery(
-    exhibits: Sequence[Exhibit],
-    deformation: Deformation,
-    path: Path,
+def looks(n: int) -> tuple[int, ...]:
+    """Return the sample sizes at which a prediction is looked at, each four times the last.
+
+    >>> looks(40), looks(10_000)
+    ((40,), (30, 120, 480, 1920, 10000))
+    """
+    check_integer("n", n, least=1)
+    ends = [n]
+    for k in range(64):
+        end = FIRST_LOOK * 4**k
+        if 2 * end > n:
+            break
+        ends.insert(k, end)
+    return tuple(ends)
+
+
+def gallery(
+    source: SmoothedClassifier | StoredRun | Path | str,
+    images: Images | None = None,
     *,
-    columns: int = 9,
-    padding: Padding = "zeros",
-) -> None:
-    """Draw a row for each exhibit: deformations from all over its certified set."""
-    check_integer("the number of exhibits", len(exhibits), least=1)
+    indices: Sequence[int] | None = None,
+    columns: int = 8,
+    n: int | None = None,
+    alpha: float | None = None,
+    seed: int = 0,
+    class_names: Sequence[str] | None = None,
+    path: Path | str | None = None,
+) -> Figure:
+    """Return a figure of images under deformations from all over their certified sets.
+
+    `source` is a run, which needs no model and samples nothing: each row is an image with
+    deformations that its certificate covers. Or it is a smoothed classifier: its `images` are
+    certified with `n` samples, 1,000 by default, and the prediction for every deformation stands
+    beneath it.
+
+    `images` are tensors, [c, h, w] in [0, 1], or pairs with a label; a run's are found by
+    its configuration unless they are given. `indices` choose some, by default the first certified
+    image of each class of a run, and the first MOST_ROWS. With `path`, the figure is also written
+    there, as .png, .svg or .pdf.
+
+    >>> import torch
+    >>> from deformrs import Rotation, SmoothedClassifier, Uniform, gallery
+    >>> def brighter_half(images):
+    ...     left, right = images[..., :4], images[..., 4:]
+    ...     return torch.stack([left.sum((1, 2, 3)), right.sum((1, 2, 3))], dim=1)
+    >>> image = torch.zeros(1, 8, 8)
+    >>> image[:, 3:5, 5:7] = 1
+    >>> g = SmoothedClassifier(brighter_half, Rotation(), Uniform(0.5), num_classes=2)
+    >>> len(gallery(g, [image], columns=4).axes)  # the image and four rotations of it
+    5
+    """
+    if path is not None:
+        check_figure_path(Path(path))  # before sampling, not after it
     check_integer("columns", columns, least=1)
+    if isinstance(source, SmoothedClassifier):
+        rows = _certified_rows(source, images, indices, columns, n or 1000, alpha or 1e-3, seed)
+    else:
+        if n is not None:
+            raise InputError("n", n, "is that of the run", "leave it out, or give a classifier")
+        run = source if isinstance(source, StoredRun) else read_run(source, alpha=alpha)
+        rows = _stored_rows(run, images, indices, columns, seed)
+        class_names = class_names or stored_names(run.config)
+    figure = samples_figure(rows, class_names)
+    if path is not None:
+        save_figure(figure, Path(path), dpi=DPI)
+    return figure
+
+
+def stored_names(config: Config) -> Sequence[str] | None:
+    """Return the class names in the configuration of a run, None if it has none."""
+    data = config.get("data")
+    names = data.get("class_names") if isinstance(data, dict) else None
+    return list(map(str, names)) if isinstance(names, list) else None
+
+
+def _stored_rows(
+    run: StoredRun,
+    images: Images | None,
+    indices: Sequence[int] | None,
+    columns: int,
+    seed: int,
+) -> list[ExhibitSamples]:
+    results = {result.index: result for result in run.results}
+    if indices is None:
+        indices = sorted(result.index for result in one_per_class(run.results))[:MOST_ROWS]
+    for index in indices:
+        if index not in results:
+            raise InputError(
+                "the image", index, f"is not in the run {run.folder}", "choose a certified one"
+            )
+    if not indices:
+        raise InputError(
+            "the run",
+            f"without a correct certified image ({run.folder})",
+            "must have one to be drawn",
+            "name images by indices",
+        )
+    images = data_of(run) if images is None else images
+    settings: Any = run.config
+    deformation = Deformation.from_config(settings["deformation"])
     rows = []
-    for exhibit in exhibits:
-        exhibit.check_deformation(deformation)
-        params = torch.from_numpy(certified_shifts(exhibit.certificate, columns))
-        images = deformation.apply(exhibit.image.detach().cpu(), params, padding)
-        tiles = [ImageTile(image) for image in images]
-        rows.append(TileRow(tiles, exhibit.title, exhibit.certificate.claim))
-    draw_sheet(rows, path)
+    for index in indices:
+        result = results[index]
+        image = _image_of(images, index)
+        if result.pixels and result.pixels != tensor_digest(image):
+            raise changed_image(index)
+        exhibit = Exhibit(image, result.certificate, result.source, index)
+        rows.append(
+            deform_exhibit(exhibit, deformation, columns, padding=settings["padding"], seed=seed)
+        )
+    return rows
+
+
+def _certified_rows(
+    classifier: SmoothedClassifier,
+    images: Images | None,
+    indices: Sequence[int] | None,
+    columns: int,
+    n: int,
+    alpha: float,
+    seed: int,
+) -> list[ExhibitSamples]:
+    if images is None:
+        raise InputError("images", None, "are needed for a classifier", "e.g. [image]")
+    if isinstance(images, Tensor) and images.ndim == 3:
+        images = [images]
+    if indices is None:
+        indices = range(min(MOST_ROWS, len(images)))
+    rows = []
+    for index in indices:
+        image = _image_of(images, index)
+        certificate = classifier.certify(image, n, alpha=alpha, seed=seed, index=index)
+        exhibit = Exhibit(image, certificate, index=index)
+        rows.append(sample_exhibit(classifier, exhibit, columns, alpha=alpha, seed=seed))
+    return rows
+
+
+def _image_of(images: Images, index: int) -> Tensor:
+    if not 0 <= index < len(images):
+        raise InputError(
+            "the image", index, f"must lie in [0, {len(images) - 1}]", "choose another"
+        )
+    item = images[index]
+    return torch.as_tensor(item[0] if isinstance(item, tuple) else item)
+
+
+def changed_image(index: int) -> InputError:
+    """Return the error for an image whose certificate is about other pixels."""
+    return InputError(
+        f"image {index}", "not the one certified", "must be unchanged", "restore the data"
+    )
+
+
+def samples_figure(rows: Sequence[ExhibitSamples], names: Sequence[str] | None = None) -> Figure:
+    """Return a figure with a row for each exhibit: the image and its samples.
+
+    Beneath each stand the prediction, if there is one, and the shift. `names` are those of the
+    classes, in their order. A single parameter increases from left to right.
+    """
+    return lay_out([_samples_row(row, names) for row in rows], _caption(rows))
 
 
 def draw_samples(
     rows: Sequence[ExhibitSamples], path: Path, *, names: Sequence[str] | None = None
 ) -> None:
-    """Draw a row for each exhibit: the image, then its samples, with predictions beneath.
-
-    `names` are those of the classes, in their order.
-    """
-    draw_sheet([_samples_row(row, names) for row in rows], path, caption=_caption(rows))
+    """Write the figure of `samples_figure` as PNG, SVG or PDF."""
+    check_figure_path(path)
+    save_figure(samples_figure(rows, names), path, dpi=DPI)
 
 
 def _samples_row(row: ExhibitSamples, names: Sequence[str] | None) -> TileRow:
     certificate = row.exhibit.certificate
-    tiles = [_sample_tile(row, row.original, "original", names)]
-    for sample in row.samples:
-        label = shift_label(sample.shift, sample.reach_px, certificate.space)
-        tiles.append(_sample_tile(row, sample, label, names))
+    samples = [row.original, *row.samples]
+    if certificate.space.dim == 1:
+        samples.sort(key=lambda sample: float(sample.shift[0]))
+    tiles = [_sample_tile(row, sample, names) for sample in samples]
     claim = certificate.claim
     if certificate.prediction is not None:
         name = class_label(certificate.prediction, names)
-        claim = name + claim.removeprefix(f"class {certificate.prediction}")
+        claim = f"{name}: holds for {certificate.reach}"
     noise = certificate.law.describe(certificate.space)
     return TileRow(tiles, row.exhibit.title, f"{claim}; {noise}")
 
 
-def _sample_tile(
-    row: ExhibitSamples, sample: Sample, label: str, names: Sequence[str] | None
-) -> ImageTile:
+def _sample_tile(row: ExhibitSamples, sample: Sample, names: Sequence[str] | None) -> ImageTile:
+    certificate = row.exhibit.certificate
+    lines = (
+        ("original",)
+        if sample is row.original
+        else shift_lines(sample.shift, sample.reach_px, certificate.space)
+    )
+    if row.n is None:
+        return ImageTile(sample.image, lines)
     predicted = "abstains" if sample.prediction is None else class_label(sample.prediction, names)
-    if row.exhibit.certificate.prediction is None:  # there is nothing to compare with
-        return ImageTile(sample.image, (predicted, label))
+    if certificate.prediction is None:  # there is nothing to compare with
+        return ImageTile(sample.image, (predicted, *lines))
     verdict = row.verdict(sample)
-    return ImageTile(sample.image, (f"{verdict.mark} {predicted}", label), verdict.colour)
+    return ImageTile(sample.image, (f"{verdict.mark} {predicted}", *lines), verdict.colour)
 
 
 def _caption(rows: Sequence[ExhibitSamples]) -> str:
-    verdicts = [row.verdict(sample) for row in rows for sample in row.samples]
-    if not verdicts:
+    if not any(row.samples for row in rows):
         return ""
+    spaces = {row.exhibit.certificate.space for row in rows}
+    beneath = "the shift"
+    if any(space.dim > 1 for space in spaces):
+        beneath += " or, of several parameters, the largest distance that a pixel moves"
+    if all(row.n is None for row in rows):
+        return f"Deformations from inside the certified set. Beneath each: {beneath}."
+    verdicts = [row.verdict(sample) for row in rows for sample in row.samples]
     same, abstaining, different = (verdicts.count(verdict) for verdict in Verdict)
-    settings = " or ".join(dict.fromkeys(f"n = {row.n:,}, alpha = {row.alpha:g}" for row in rows))
+    settings = " or ".join(dict.fromkeys(map(_settings_words, rows)))
     caption = (
         "Deformations from inside the certified set. Beneath each: the smoothed prediction "
         f"({settings}; {Verdict.SAME.mark} as certified, {Verdict.ABSTAINS.mark} abstains, "
-        f"{Verdict.DIFFERS.mark} differs), then the shift or the largest distance that a pixel "
-        f"moves. Of {len(verdicts)} samples {same} are as certified, {abstaining} abstain, "
+        f"{Verdict.DIFFERS.mark} differs), then {beneath}. "
+        f"Of {len(verdicts)} samples {same} are as certified, {abstaining} abstain, "
         f"{different} differ."
     )
     if different:
@@ -280,6 +497,12 @@ def _caption(rows: Sequence[ExhibitSamples]) -> str:
             "happens with probability at most its alpha."
         )
     return caption
+
+
+def _settings_words(row: ExhibitSamples) -> str:
+    assert row.n is not None
+    samples = f"n = {row.n:,}" if len(looks(row.n)) == 1 else f"at most {row.n:,} samples"
+    return f"{samples}, alpha = {row.alpha:g}"
 
 
 def _describe(space: Space) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from deformrs.deformations import Deformation
 from deformrs.errors import InputError
 from deformrs.geometry import Padding, check_images, size_of
 from deformrs.report.curves import save_figure
-from deformrs.rounding import format_down
+from deformrs.rounding import format_down, format_up
 from deformrs.space import Space
 from deformrs.units import Size, unit_px
 
@@ -134,6 +135,26 @@ def shift_label(
         else unit.show(abs(value), space.size)
     )
     return ("" if value == 0 else "−" if value < 0 else "+") + magnitude
+
+
+def shift_lines(shift: NDArray[np.float64], reach: float, space: Space) -> tuple[str, ...]:
+    """Return a certified shift as lines beneath a tile; for a scaling also the size it is shown at.
+
+    Guarantee: the size is no further from 100 % than the true one.
+
+    >>> from deformrs import Scaling
+    >>> shift_lines(np.array([0.2]), 2.8, Scaling().space((28, 28)))
+    ('+20.0 %', 'shown at 83.4 %')
+    """
+    label = shift_label(shift, reach, space)
+    if space.dim > 1 or space.blocks[0].family != "scaling":
+        return (label,)
+    # Content is magnified by 1/α. Rounded towards 100 %, so that it claims no more than is shown.
+    alpha = 1 + Fraction(float(shift[0]))
+    if alpha <= 0:
+        return (label,)
+    rounded = format_down if alpha < 1 else format_up
+    return (label, f"shown at {rounded(100 / alpha, 1)} %")
 
 
 def class_label(index: int, names: Sequence[str] | None) -> str:
