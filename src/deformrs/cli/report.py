@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import webbrowser
 from pathlib import Path
 
 import click
@@ -36,7 +38,15 @@ from deformrs.cli.parameters import Word, check_writable, split_list
 )
 @click.option("--title", default="Certified robustness", help="Title of the page.")
 @click.option("--note", default="", help="A paragraph below the title.")
-@click.option("--no-images", is_flag=True, help="Leave the least robust images out.")
+@click.option("--no-images", is_flag=True, help="Leave the images out.")
+@click.option(
+    "--images",
+    "moved",
+    metavar="DIR",
+    type=click.Path(exists=True, path_type=Path),
+    help="Where the images are now, if they have moved since they were certified.",
+)
+@click.option("--open", "shown", is_flag=True, help="Open the page in the browser.")
 @click.option(
     "--export",
     type=click.Path(path_type=Path),
@@ -53,52 +63,71 @@ def report(
     title: str,
     note: str,
     no_images: bool,
+    moved: Path | None,
+    shown: bool,
     export: Path | None,
 ) -> None:
-    """Write a page, tables and figures of one or several runs. Nothing is sampled again.
+    """Print the answers of one or several runs, and write a page, tables and figures.
 
-    A folder of runs, such as runs/sweep, stands for all of them.
+    Nothing is sampled again. A folder of runs, such as runs/sweep, stands for all of them.
 
     Choose alpha and the bound before you look: the best of several does not hold at that alpha.
 
     \b
     Examples:
-      deformrs report runs/quickstart --radii 10deg,30deg
+      deformrs report runs/quickstart --radii 10deg,30deg --open
       deformrs report runs/quickstart --alpha 0.0001 --out runs/strict
       deformrs report runs/sweep --reference numbers.csv
     """
     from deformrs.data.loading import StoredImages
     from deformrs.errors import InputError
-    from deformrs.report.document import write_report
+    from deformrs.report.document import sections_of, write_sections
     from deformrs.report.export import export_tsv
+    from deformrs.report.formats import to_text
+    from deformrs.report.tables import answers_table
     from deformrs.runs import read_run, read_times, write_atomically
 
-    runs = [run for folder in folders for run in _runs_of(folder)]
+    if no_images and moved is not None:
+        raise click.UsageError("--images says where the images are; leave --no-images out")
+    # Patterns such as runs/* match a README too.
+    files = [path for path in folders if path.is_file()] if len(folders) > 1 else []
+    for path in files:
+        click.echo(f"note: {path} is a file, not the folder of a run: left out", err=True)
+    runs = [run for folder in folders if folder not in files for run in _runs_of(folder)]
+    if not runs:
+        raise InputError("the runs", "files only", "must be folders", "give a run's folder")
     if export is not None and len(runs) != 1:
         raise InputError(
             "--export", f"given with {len(runs)} runs", "writes one run", "name one run"
         )
     check_writable("--export", export)
     stored = [read_run(folder, alpha=alpha, method=method) for folder in runs]
-    images = None if no_images else StoredImages()
-    files = write_report(
-        stored,
-        out or folders[0] / "report",
-        radii=split_list(radii),
-        regions=regions,
-        reference=reference,
-        images=images,
-        title=title,
-        note=note,
-    )
-    if images is not None:
-        for reason in images.missing:
-            click.echo(f"note: {reason}", err=True)
+    sections = sections_of(stored, radii=split_list(radii), regions=regions, reference=reference)
+    width = shutil.get_terminal_size((100, 24)).columns - 2
+    for section in sections:
+        images = max(entry.summary.total for entry in section.entries)
+        click.echo(f"{section.group.title}, {images:,} images")
+        for line in to_text(answers_table(section), width):
+            click.echo(f"  {line}" if line else "")
+        click.echo()
+    reader = None if no_images else StoredImages(moved)
+    out = out or next(folder for folder in folders if folder not in files) / "report"
+    page = write_sections(sections, out, images=reader, title=title, note=note)["report.html"]
+    for reason in reader.missing if reader is not None else ():
+        click.echo(f"note: {reason}", err=True)
     if export is not None:
         write_atomically(export, export_tsv(stored[0].results, read_times(runs[0])))
-        files["log"] = export
-    for name, path in files.items():
-        click.echo(f"{name:<20} {path}")
+        click.echo(f"log: {export}")
+    click.echo(f"report: {page} (and report.md, tables/, figures/ beside it)")
+    if shown and not _open(page):
+        click.echo("note: no browser was found here; open the file in one", err=True)
+
+
+def _open(page: Path) -> bool:
+    try:
+        return webbrowser.open(page.resolve().as_uri())
+    except webbrowser.Error:
+        return False
 
 
 def _runs_of(folder: Path) -> list[Path]:

@@ -146,8 +146,8 @@ def _path(text: str) -> Path:
     return path
 
 
-def data_of(run: StoredRun) -> ImageSet:
-    """Return the dataset that the configuration of a run names."""
+def data_of(run: StoredRun, moved: Path | None = None) -> ImageSet:
+    """Return the dataset that the configuration of a run names, or its images where they moved."""
     options, data = run.config.get("options"), run.config.get("data")
     if not isinstance(options, dict) or not isinstance(data, dict):
         raise InputError(
@@ -157,8 +157,12 @@ def data_of(run: StoredRun) -> ImageSet:
             "make it with deformrs certify",
         )
     names, root = data["class_names"], options["data_root"]
+    source = located(str(options["data"]), run.folder, options)
+    if moved is not None:
+        name = source.partition(":")[0]
+        source = f"{name}:{moved}" if name in PUBLISHED else str(moved)
     return load_data(
-        located(str(options["data"]), run.folder, options),
+        source,
         Preparation.from_config(data["preparation"]),  # type: ignore[arg-type]
         split=options["split"],  # type: ignore[arg-type]
         held_out=HeldOut.from_about(data),
@@ -169,9 +173,14 @@ def data_of(run: StoredRun) -> ImageSet:
 
 
 class StoredImages:
-    """Returns the image of a stored result, or None; `missing` collects the reasons."""
+    """Returns the image of a stored result, or None; `missing` collects the reasons.
 
-    def __init__(self) -> None:
+    `moved` is where the images are now, if no longer where the runs found them. An image that is
+    not the certified one is never returned.
+    """
+
+    def __init__(self, moved: Path | None = None) -> None:
+        self._moved = moved
         self._sets: dict[Path, ImageSet | None] = {}
         self.missing: list[str] = []
 
@@ -193,7 +202,7 @@ class StoredImages:
 
     def _open(self, run: StoredRun) -> ImageSet | None:
         try:
-            return data_of(run)
+            return data_of(run, self._moved)
         except (DeformRSError, OSError) as error:
             self.missing.append(f"the images of {run.folder} are not shown: {error}")
             return None

@@ -48,13 +48,37 @@ def write_report(
 
     Guarantee: no count, share, curve or radius in any of the files is above that of the results.
     """
+    sections = sections_of(runs, radii=radii, regions=regions, reference=reference)
+    return write_sections(sections, out, images=images, title=title, note=note)
+
+
+def sections_of(
+    runs: Sequence[StoredRun],
+    *,
+    radii: Sequence[str] = (),
+    regions: Sequence[Region | str] = (),
+    reference: Path | None = None,
+) -> list[Section]:
+    """Return the sections of a report with their counts. Arguments as for `write_report`."""
     groups = make_groups(runs)
     if not regions and len(groups) == 1:
         regions = _decided_regions(groups[0])
     parsed = [region if isinstance(region, Region) else Region.parse(region) for region in regions]
     numbers = [] if reference is None else read_reference(reference)
-    sections = make_sections(groups, radii, parsed, numbers)
-    cards = {m.name: cards_of(m, images) for group in groups for m in group.members}
+    return make_sections(groups, radii, parsed, numbers)
+
+
+def write_sections(
+    sections: Sequence[Section],
+    out: Path,
+    *,
+    images: ImageReader | None = None,
+    title: str = "Certified robustness",
+    note: str = "",
+) -> dict[str, Path]:
+    """Write the files of a report. Arguments and result as for `write_report`."""
+    members = [entry.member for section in sections for entry in section.entries]
+    cards = {member.name: cards_of(member, images) for member in members}
     for folder in (TABLES, FIGURES):
         (out / folder).mkdir(parents=True, exist_ok=True)
     names: list[str] = []

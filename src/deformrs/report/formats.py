@@ -66,8 +66,7 @@ def to_markdown(table: Table) -> str:
     rules = ["---:" if letter == "r" else "---" for letter in table.align]
     lines = [_line(map(escape_markdown, table.columns)), _line(rules)]
     for row in table.rows:
-        cells = (f"{c.text} ({c.detail})" if c.detail else c.text for c in row)
-        lines.append(_line(map(escape_markdown, cells)))
+        lines.append(_line(map(escape_markdown, map(_text, row))))
     notes = [f"\n{escape_markdown(note)}" for note in table.notes]
     return "\n".join([*lines, *notes]) + "\n"
 
@@ -75,6 +74,32 @@ def to_markdown(table: Table) -> str:
 def titled_markdown(table: Table) -> list[str]:
     """Return the lines of the table in Markdown, below its title as a heading."""
     return ["", f"### {escape_markdown(table.title)}", "", to_markdown(table).rstrip()]
+
+
+def to_text(table: Table, width: int) -> list[str]:
+    """Return the lines of the table for a terminal, in several parts if it is wider than that."""
+    cells = [table.columns, *((_text(cell) for cell in row) for row in table.rows)]
+    columns = [[one_line(text) for text in column] for column in zip(*cells, strict=True)]
+    widths = [max(map(len, column)) for column in columns]
+    parts: list[list[int]] = [[]]
+    for k in range(1, len(columns)):
+        if parts[-1] and widths[0] + sum(2 + widths[i] for i in [*parts[-1], k]) > width:
+            parts.append([])
+        parts[-1].append(k)
+    lines: list[str] = []
+    for part in parts:
+        lines += [""] if lines else []
+        for row in zip(*(columns[k] for k in [0, *part]), strict=True):
+            first, *others = (
+                text.ljust(widths[k]) if table.align[k] == "l" else text.rjust(widths[k])
+                for text, k in zip(row, [0, *part], strict=True)
+            )
+            lines.append("  ".join([first, *others]).rstrip())
+    return lines
+
+
+def _text(cell: Cell) -> str:
+    return f"{cell.text} ({cell.detail})" if cell.detail else cell.text
 
 
 def to_latex(table: Table, label: str) -> str:

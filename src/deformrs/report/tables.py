@@ -67,6 +67,40 @@ def accuracy_table(section: Section) -> Table | None:
     )
 
 
+def answers_table(section: Section) -> Table:
+    """Return what a run answers in few words, a column per run: for the terminal."""
+    columns = [_answers(section, entry) for entry in section.entries]
+    names = list(dict.fromkeys(name for answers in columns for name in answers))
+    return Table(
+        title=section.group.title,
+        align="l" + "r" * len(columns),
+        columns=("", *(entry.member.name for entry in section.entries)),
+        rows=tuple(
+            (Cell(name), *(answers.get(name, NONE) for answers in columns)) for name in names
+        ),
+    )
+
+
+def _answers(section: Section, entry: Entry) -> dict[str, Cell]:
+    member, summary = entry.member, entry.summary
+    total = summary.total
+    answers = {
+        "noise": Cell(member.short_noise),
+        "plain accuracy": NONE if summary.plain is None else counted(summary.plain, total),
+        "smoothed accuracy": counted(summary.right, total),
+    }
+    for radius, count in zip(section.radii, entry.certified(summary), strict=True):
+        answers[f"certified up to {radius.label}"] = counted(count, total)
+    for answer in entry.regions:
+        # Why a region does not apply to a run is a sentence, which the page has room for.
+        cell = counted(answer.count, total)
+        applies = answer.count is not None or answer.reason == NOT_REQUESTED
+        answers[region_words(answer.region)] = cell if applies else Cell("not applicable")
+    if section.group.block is not None and not member.only_decided:
+        answers["average radius"] = Cell(averages_words(summary.averages, section.group.blocks))
+    return answers
+
+
 def reference_table(section: Section) -> Table | None:
     """Return the best run with the reference numbers; None where they share no radius."""
     rows = []
