@@ -109,6 +109,10 @@ def test_another_alpha_from_the_same_counts() -> None:
     c = certificate(Rotation(), Uniform(1.0))
     law = Uniform(1.0)
     stricter = law.certify(c.counts, c.space, 1e-6)
+    assert c.at(alpha=1e-6) == stricter
+    assert c.at(0.001) == c
+    with pytest.raises(InputError, match="alpha"):
+        c.at(alpha=1.5)
     assert 0 < stricter.radius < c.radius
     assert law.certify(c.counts, c.space, 0.001) == c
 
@@ -185,6 +189,57 @@ def test_a_shift_is_one_number_for_each_parameter(shift: object) -> None:
     c = certificate(Rotation(), Uniform(1.0))
     with pytest.raises(InputError, match="the shift is"):
         c.covers(shift)  # type: ignore[arg-type]
+
+
+def test_quantities_are_shifts_and_radii() -> None:
+    turn = certificate(Rotation(), Uniform("54deg"))
+    assert all(turn.covers(shift) for shift in ("45deg", ["-45deg"], "-0.8rad"))
+    assert turn.covers("405deg"), "once around"
+    assert not turn.covers("46deg")
+    assert turn.covers([math.radians(45)]) == turn.covers("45deg")
+    assert turn.radius_in("deg") == pytest.approx(45.905, abs=1e-3)
+    assert math.radians(turn.radius_in("deg")) <= turn.radius == turn.radius_in("rad")
+    assert certificate(Rotation(), Uniform(math.pi)).radius_in("deg") == 180
+    place = certificate(Translation(), Gaussian("5.6px"))
+    assert place.covers(["8px", "0px"])
+    assert place.covers(["5px", 0.4])
+    assert not place.covers(["8px", "2px"])
+    assert place.radius_in("px") == pytest.approx(8.063, abs=1e-3)
+    assert certificate(Scaling(), Uniform("30%")).radius_in("%") == pytest.approx(25.5, abs=0.01)
+
+
+def test_quantities_that_do_not_fit() -> None:
+    turn, place = certificate(Rotation(), Uniform(1.0)), certificate(Translation(), Gaussian(0.4))
+    both = certificate(Compose(Rotation(), Translation()), Gaussian(0.2))
+    for c, shift in (
+        (turn, "4px"),
+        (turn, ["0.1"]),
+        (turn, ["1deg", "1deg"]),
+        (place, "4px"),
+        (place, ["4px"]),
+        (place, ["4deg", "4px"]),
+        (both, ["1px", "1px", "1px"]),
+        (turn, ""),
+        (turn, "1e999deg"),
+    ):
+        with pytest.raises(InputError, match="the shift is"):
+            c.covers(shift)
+    assert both.covers(["1deg", "1px", 0.0])
+    for c, unit in ((turn, "px"), (turn, ""), (place, "deg"), (turn, "degrees")):
+        with pytest.raises(InputError, match="the unit is"):
+            c.radius_in(unit)
+    with pytest.raises(InputError, match="it has none: use radius"):
+        certificate(Affine(), Gaussian(0.1)).radius_in("%")
+    with pytest.raises(UnsupportedError):
+        both.radius_in("px")
+
+
+def test_prints_on_one_line() -> None:
+    c = certificate(Rotation(), Uniform("54deg"))
+    assert str(c) == c.summary()
+    assert "\n" not in repr(c)
+    assert repr(c).startswith("Certificate(prediction=1, radii=(0.80")
+    assert len(repr(c)) < 160
 
 
 def test_a_region_is_not_its_text() -> None:

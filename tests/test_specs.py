@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
 
-from deformrs import DCT, Compose, Deformation, Gaussian, Independent, Rotation, Scaling, Uniform
+from deformrs import (
+    DCT,
+    Affine,
+    Compose,
+    Deformation,
+    Gaussian,
+    Independent,
+    Rotation,
+    Scaling,
+    Translation,
+    Uniform,
+)
 from deformrs.errors import InputError
 from deformrs.specs import parse_deformation, parse_noise
 
@@ -112,7 +124,7 @@ def test_noise_as_typed() -> None:
         ("uniform:", "must have a scale"),
         ("uniform:30", "must be a number with its unit"),
         ("uniform:30px", "must be a number with its unit"),
-        ("uniform:181deg", "must not exceed half the period"),
+        ("uniform:181deg", r"is 181deg \(181°\); it must be at most π \(180°\)"),
         ("uniform:-3deg", "must be positive"),
         ("uniform:3deg,4deg", "must be one number or one for each of 1"),
         ("uniform:3deg+uniform:3deg", "one law for each of rotation"),
@@ -121,3 +133,19 @@ def test_noise_as_typed() -> None:
 def test_wrong_noise_is_explained(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_noise(text, Rotation().space((28, 28)))
+
+
+@pytest.mark.parametrize(
+    ("family", "text", "words"),
+    [
+        (Scaling(), "uniform:30", "is 30 (3,000 %); it must be at most 1 (100 %)"),
+        (Scaling(), "uniform:30", "write uniform:30%"),
+        (Translation(), "gaussian:4", "is 4 (20 px)"),
+        (Translation(), "gaussian:1px,4", "write gaussian:4px"),
+        (Rotation(), "gaussian:20rad", "it must be at most π (180°): e.g. gaussian:10deg"),
+        (Affine(), "gaussian:20", "it must be at most 2"),
+    ],
+)
+def test_scales_in_another_unit_are_refused(family: Deformation, text: str, words: str) -> None:
+    with pytest.raises(InputError, match=re.escape(words)):
+        parse_noise(text, family.space((10, 12)))

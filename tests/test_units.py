@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from fractions import Fraction
 
 import pytest
 
-from deformrs.units import scaled_size, shown_size
+from deformrs.errors import InputError
+from deformrs.units import PI_ABOVE, Unit, check_scale, scaled_size, shown_size
 
 
 @pytest.mark.parametrize("radius", [0.0, 1e-9, 0.003, 0.0123, 0.2, 1 / 3, 0.75, 0.999, 1.0, 1.7])
@@ -32,3 +34,35 @@ def test_sizes_in_words() -> None:
     assert scaled_size(0) == "shown at 100 % of its size"
     assert shown_size(Fraction("1.1"), Fraction("1.1")) == "shown at about 90.91 % of its size"
     assert scaled_size(float("inf")) == "shown at any size"
+
+
+def test_scales_of_noise_are_at_most_what_makes_sense() -> None:
+    """Half a turn, the shorter side, 100 %: a number in the wrong unit is usually above."""
+    spelt = {
+        (20, Unit.ANGLE): "is 20 (1,146°); it must be at most π (180°): a number is in radians; "
+        "write Law('20deg')",
+        (400.0, Unit.ANGLE): "write Law('10deg')",
+        ("200deg", Unit.ANGLE): "is 200deg (200°); it must be at most π (180°): e.g. Law('10deg')",
+        (4, Unit.LENGTH): "is 4 (128 px); it must be at most 2 half sides (64 px): a number is in "
+        "halves of the shorter image side; write Law('4px')",
+        (30, Unit.FRACTION): "is 30 (3,000 %); it must be at most 1 (100 %): a number is a "
+        "fraction; write Law('30%')",
+        (5, Unit.COEFFICIENT): "is 5; it must be at most 2: displacements are in halves of the "
+        "shorter image side; write Law(0.1)",
+    }
+    for (scale, unit), words in spelt.items():
+        with pytest.raises(InputError, match=re.escape(words)):
+            check_scale("the scale", scale, unit, (64, 100), "Law('{}')")
+    for most, unit in ((math.pi, Unit.ANGLE), ("180deg", Unit.ANGLE), ("64px", Unit.LENGTH)):
+        check_scale("the scale", most, unit, (64, 100), "Law('{}')")
+    for most, unit in (("100%", Unit.FRACTION), (2.0, Unit.LENGTH), (2, Unit.COEFFICIENT)):
+        check_scale("the scale", most, unit, (64, 100), "Law('{}')")
+
+
+@pytest.mark.parametrize("radius", [1e-12, 0.1, 0.3, math.radians(30), 1.0, math.pi, 7.7])
+def test_guarantee_radius_in_never_rounds_up(radius: float) -> None:
+    exact = Fraction(radius)
+    assert Fraction(Unit.ANGLE.radius_in("deg", radius, (9, 9))) <= exact * 180 / PI_ABOVE
+    assert Fraction(Unit.LENGTH.radius_in("px", radius, (9, 11))) <= exact * Fraction(9, 2)
+    assert Fraction(Unit.FRACTION.radius_in("%", radius, (9, 9))) <= exact * 100
+    assert Unit.ANGLE.radius_in("rad", radius, (9, 9)) == radius

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from deformrs.checks import check_integer, is_real
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.rounding import format_down
-from deformrs.space import Space
+from deformrs.space import Shift, Space
 from deformrs.units import scaled_size
 
 
@@ -111,6 +112,8 @@ class Law(Protocol):
 
     def norm(self, block: int) -> int: ...
 
+    def certify(self, counts: Counts, space: Space, alpha: float, method: str) -> Certificate: ...
+
     def describe(self, space: Space) -> str: ...
 
     def covers(
@@ -126,9 +129,17 @@ class RegionLike(Protocol):
     def shifts(self, space: Space) -> Iterable[NDArray[np.float64]]: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certificate:
     """A prediction and the shifts of the deformation's parameters under which it holds.
+
+    >>> from deformrs import Rotation, Uniform
+    >>> counts = Counts((0, 100), (12, 988))
+    >>> c = Uniform("30deg").certify(counts, Rotation().space((28, 28)), alpha=0.001)
+    >>> print(c)
+    class 1 for any rotation up to 28.39° (n = 1,000, alpha = 0.001, p >= 0.9731)
+    >>> c.covers("20deg"), c.covers([0.6])
+    (True, False)
 
     Guarantee: with probability at least 1 - `alpha` over the sampling, either the smoothed
     classifier answers `prediction` at every shift that `covers` accepts, or `prediction` is None.
@@ -148,6 +159,8 @@ class Certificate:
     """How `bound` was computed from `counts`: a name from `deformrs.statistics`."""
     law: Law
     space: Space
+    preview: NDArray[np.uint8] | None = field(default=None, compare=False)
+    """A small copy of the image, [h, w, c], for notebooks; it is not stored in runs."""
 
     @property
     def p_lower(self) -> float:
@@ -170,8 +183,43 @@ class Certificate:
             )
         return self.radii[0]
 
-    def covers(self, shift: Sequence[float] | NDArray[np.float64]) -> bool:
-        """Return whether one shift is certified.
+    def radius_in(self, unit: str) -> float:
+        """Return the certified radius in "deg", "rad", "px" or "%", rounded down.
+
+        180 degrees where every angle is certified.
+
+        >>> from deformrs import Translation, Uniform
+        >>> space = Translation().space((28, 28))
+        >>> c = Uniform("4px").certify(Counts((0, 9), (0, 1000)), space, alpha=0.001)
+        >>> f"{c.radius_in('px'):.3f}"
+        '3.945'
+        """
+        radius, block = self.radius, self.space.blocks[0]
+        converted = block.unit.radius_in(unit, radius, self.space.size)
+        # Half a turn is a float a little below π.
+        half_turn = block.is_whole(radius) and block.period == math.tau and unit in ("deg", "°")
+        return 180.0 if half_turn else converted
+
+    def at(self, alpha: float) -> Certificate:
+        """Return the certificate of the same counts at another alpha, by the same bound.
+
+        Choose alpha before you see the result: the best of several is not certified at its level.
+        Where sampling stopped early, a smaller alpha certifies far less.
+
+        >>> from deformrs import Rotation, Uniform
+        >>> counts = Counts((0, 100), (12, 988))
+        >>> c = Uniform("30deg").certify(counts, Rotation().space((28, 28)), alpha=0.001)
+        >>> c.at(alpha=0.05).radius > c.radius
+        True
+        """
+        again = self.law.certify(self.counts, self.space, alpha, self.method)
+        return replace(again, preview=self.preview)
+
+    def covers(self, shift: Shift) -> bool:
+        """Return whether one shift is certified: `[0.1, 0.2]`, `["4px", "2px"]`, or `"10deg"`.
+
+        One number or quantity for each parameter; a single quantity where there is one parameter.
+        Of several parameters, every shift up to a length is certified if `radius` is at least that.
 
         Guarantee: True only if the shift lies inside the exact certified set of the noise law.
         """
@@ -196,6 +244,16 @@ class Certificate:
         covered = self.law.covers_region(region, self.bound, self.space)
         return covered and self.prediction is not None
 
+    def __str__(self) -> str:
+        return self.summary()
+
+    def __repr__(self) -> str:
+        return (
+            f"Certificate(prediction={self.prediction}, radii={self.radii}, "
+            f"p_lower={self.p_lower}, n={self.counts.n}, alpha={self.alpha}, "
+            f"method={self.method!r}, law={self.law!r})"
+        )
+
     def summary(self) -> str:
         """Return the certificate as one line; every figure is rounded to the safe side."""
         odds = f"n = {self.counts.n:,}, alpha = {self.alpha}, p >= {format_down(self.p_lower, 4)}"
@@ -216,7 +274,7 @@ class Certificate:
     def _reach(self, index: int) -> str:
         block, radius = self.space.blocks[index], self.radii[index]
         family = block.family.replace("_", " ")
-        if block.period is not None and block.dim == 1 and radius >= block.period / 2:
+        if block.is_whole(radius):
             return f"every {family}"
         norm = "" if block.dim == 1 else f" (l{self.law.norm(index)} norm)"
         shown = f" ({scaled_size(radius)})" if block.family == "scaling" else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar, get_args
 
 import numpy as np
@@ -194,13 +195,14 @@ class Sampler:
         if single in self._programs:
             return
         space = self._deformation.space(size_of(images))
+        law = self._noise.resolved(space)  # text cannot be compiled
         while True:
             size = self._fitting
             places = torch.zeros(size, dtype=torch.int64, device=images.device)
             copies = _of_each(images, places)
             raw = self._noise.raw(size, space, torch.Generator(images.device))
             try:
-                program = compiled(self._logits_under, self.compiled)
+                program = compiled(partial(self._logits_under, law=law), self.compiled)
                 program(raw, copies, None)
             except DeformRSError:
                 raise
@@ -304,13 +306,17 @@ class Sampler:
             )
         return logits, row
 
-    def _logits_under(self, raw: Tensor, images: Tensor, shift: Tensor | None) -> Tensor:
-        return self._model(self._deform(raw, images, shift))
+    def _logits_under(
+        self, raw: Tensor, images: Tensor, shift: Tensor | None, law: NoiseLaw | None = None
+    ) -> Tensor:
+        return self._model(self._deform(raw, images, shift, law))
 
-    def _deform(self, raw: Tensor, images: Tensor, shift: Tensor | None) -> Tensor:
+    def _deform(
+        self, raw: Tensor, images: Tensor, shift: Tensor | None, law: NoiseLaw | None = None
+    ) -> Tensor:
         """Return each image deformed by its own draw."""
         size = size_of(images)
-        params = self._noise.params(raw, self._deformation.space(size))
+        params = (law or self._noise).params(raw, self._deformation.space(size))
         field = self._deformation.field(params if shift is None else params + shift, size)
         return warp(images, field, self._padding)
 

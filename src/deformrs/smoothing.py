@@ -22,7 +22,7 @@ from deformrs.noise import NoiseLaw
 from deformrs.plan import SamplingPlan
 from deformrs.randomness import Span, Stage
 from deformrs.sampling import Progress, Sampler
-from deformrs.space import Space
+from deformrs.space import Shift, Space
 from deformrs.statistics import sign_test
 from deformrs.stopping import Rule, Stopping
 
@@ -153,11 +153,12 @@ class SmoothedClassifier:
         seed: int = 0,
         *,
         index: int = 0,
-        shift: Sequence[float] | None = None,
+        shift: Shift | None = None,
     ) -> int | None:
         """Return the smoothed prediction for an image, or None to abstain.
 
-        With `shift`, the prediction for the image under that deformation.
+        With `shift`, the prediction for the image under that deformation: one number or quantity
+        ("10deg") for each parameter.
 
         Guarantee: the prediction differs from the true most probable class with probability at most
         alpha (a two-sided binomial test between the two classes seen most often).
@@ -175,7 +176,7 @@ class SmoothedClassifier:
         *,
         seed: int = 0,
         index: int = 0,
-        shift: Sequence[float] | None = None,
+        shift: Shift | None = None,
         progress: Progress | None = None,
     ) -> tuple[int, ...]:
         """Return how often each class is predicted over n random deformations of an image."""
@@ -191,7 +192,7 @@ class SmoothedClassifier:
         stage: Stage,
         *,
         seed: int = 0,
-        shift: Sequence[float] | None = None,
+        shift: Shift | None = None,
         progress: Progress | None = None,
     ) -> list[tuple[int, ...]]:
         """Return the class counts of several images of one size, whose samples share batches."""
@@ -256,7 +257,7 @@ class SmoothedClassifier:
         check_evaluating(self.model)
         batch = self._stacked(images)
         space = self.deformation.space(size_of(batch))
-        self.noise.check(space)
+        self.noise.check_for_sampling(space)
         return batch, space
 
     def _stacked(self, images: Sequence[Tensor]) -> Tensor:

@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 
 from deformrs.checks import check_integer, check_size, is_real
 from deformrs.errors import InputError
-from deformrs.units import Size, Unit
+from deformrs.units import Size, Unit, parse_quantity
+
+Shift = str | Sequence[float | str] | NDArray[np.float64]
+"""One number or quantity ("10deg") for each parameter; a single quantity for a single parameter."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,10 @@ class Block:
         if self.period is None or self.dim > 1:
             return radius
         return min(radius, self.period / 2)
+
+    def is_whole(self, radius: float) -> bool:
+        """Return whether the radius is half a period both ways, and so every angle."""
+        return self.period is not None and self.dim == 1 and radius >= self.period / 2
 
 
 @dataclass(frozen=True)
@@ -75,13 +82,24 @@ class Space:
         """Return the space of one block alone."""
         return Space((self.blocks[index],), self.size)
 
-    def as_shift(self, shift: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
-        """Check one shift, [d], and return it as a row: [1, d]."""
+    def as_shift(self, shift: Shift) -> NDArray[np.float64]:
+        """Check one shift, [d], and return it as a row: [1, d].
+
+        >>> Space((Block("translation", 2, Unit.LENGTH),), (28, 28)).as_shift(["7px", 0])
+        array([[0.5, 0. ]])
+        """
+        if isinstance(shift, str):
+            shift = [shift] if self.dim == 1 else shift
+        if isinstance(shift, list | tuple) and any(isinstance(value, str) for value in shift):
+            shift = self._numbers(shift)
         try:
             array = np.asarray(shift, dtype=np.float64)
         except (TypeError, ValueError, RuntimeError):
             raise InputError(
-                "the shift", repr(shift), "must be numbers", "e.g. [0.1], one for each parameter"
+                "the shift",
+                repr(shift),
+                "must be numbers, or quantities such as '10deg'",
+                "e.g. [0.1], one for each parameter",
             ) from None
         if array.shape != (self.dim,):
             raise InputError(
@@ -94,6 +112,15 @@ class Space:
         if not np.isfinite(array).all():
             raise InputError("the shift", "not finite", "must be finite", "remove NaN and infinity")
         return array[None]
+
+    def _numbers(self, shift: Sequence[float | str]) -> list[float]:
+        """Return numbers for quantities. What there is too much is refused afterwards."""
+        units = [block.unit for block in self.blocks for _ in range(block.dim)]
+        units += units[-1:] * (len(shift) - len(units))
+        return [
+            parse_quantity(value, unit, self.size, "the shift") if isinstance(value, str) else value
+            for value, unit in zip(shift, units, strict=False)
+        ]
 
     def reduced(self, shifts: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return shifts with periodic entries wrapped to [-period/2, period/2]: [k, d]."""

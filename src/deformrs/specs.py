@@ -22,7 +22,7 @@ from deformrs.deformations import Compose, Deformation
 from deformrs.errors import DeformRSError, InputError, did_you_mean
 from deformrs.noise import Gaussian, Independent, NoiseLaw, Uniform
 from deformrs.space import Block, Space
-from deformrs.units import parse_quantity
+from deformrs.units import check_scale, parse_quantity
 
 
 def load_object(path: Path, name: str) -> object:
@@ -173,7 +173,10 @@ def _law(text: str, block: Block, space: Space) -> Uniform | Gaussian:
         )
     if not scales.strip():
         raise InputError("the noise", repr(text), "must have a scale", f"e.g. {name}:0.1")
-    values = tuple(parse_quantity(scale, block.unit, space.size) for scale in scales.split(","))
+    written = [scale.strip() for scale in scales.split(",")]
+    values = tuple(parse_quantity(scale, block.unit, space.size) for scale in written)
+    for scale in written:
+        check_scale("the noise", scale, block.unit, space.size, f"{name}:{{}}")
     law = _LAWS[name](values if len(values) > 1 else values[0])
     law.check(space)
     return law

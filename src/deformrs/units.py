@@ -13,7 +13,7 @@ from enum import Enum
 from fractions import Fraction
 
 from deformrs.errors import InputError
-from deformrs.rounding import format_down, format_up
+from deformrs.rounding import float_down, format_down, format_up
 
 Size = tuple[int, int]
 """Height and width of an image in pixels."""
@@ -39,6 +39,12 @@ class _Form:
     example: str
     accepted: tuple[str, ...]
     accepted_examples: str
+    most: float
+    """The largest scale of noise that makes sense: half a turn, the shorter side, 100 %."""
+    most_words: str
+    plain: str
+    """What a plain number is."""
+    article: str
 
 
 class Unit(Enum):
@@ -117,6 +123,35 @@ class Unit(Enum):
                 decimals += 2
         return format_down(exact, decimals) + self.symbol
 
+    def radius_in(self, suffix: str, radius: float, size: Size) -> float:
+        """Return a radius in "deg", "rad", "px" or "%", rounded down.
+
+        >>> Unit.LENGTH.radius_in("px", 0.5, (28, 28))
+        7.0
+        """
+        known = {"deg": Unit.ANGLE, "°": Unit.ANGLE, "rad": Unit.ANGLE}
+        known |= {"px": Unit.LENGTH, "%": Unit.FRACTION}
+        if known.get(suffix) is not self:
+            fitting = [repr(s) for s, unit in known.items() if unit is self]
+            raise InputError(
+                "the unit",
+                repr(suffix),
+                f"must be one for {self.article}",
+                " or ".join(fitting) if fitting else "it has none: use radius",
+            )
+        if suffix == "rad" or math.isinf(radius):
+            return radius
+        if suffix == "px":
+            return float_down(Fraction(radius) * Fraction(min(size), 2))
+        if suffix == "%":
+            return float_down(Fraction(radius) * 100)
+        return float_down(Fraction(radius) * 180 / PI_ABOVE)
+
+    @property
+    def article(self) -> str:
+        """The kind of quantity with its article: "an angle with its unit"."""
+        return _FORMS[self].article
+
     def format_down(self, displayed: Fraction) -> str:
         """Return a value that is already in the displayed unit, rounded down, with its symbol.
 
@@ -164,7 +199,18 @@ def scaled_size(radius: float | Fraction) -> str:
 
 _FORMS = {
     Unit.ANGLE: _Form(
-        "degrees", "°", "deg", "degrees", 2, "10deg", ("deg", "°", "rad"), "'54deg' or '0.94rad'"
+        "degrees",
+        "°",
+        "deg",
+        "degrees",
+        2,
+        "10deg",
+        ("deg", "°", "rad"),
+        "'54deg' or '0.94rad'",
+        math.pi,
+        "π",
+        "a number is in radians",
+        "an angle with its unit",
     ),
     Unit.LENGTH: _Form(
         "pixels",
@@ -175,18 +221,95 @@ _FORMS = {
         "5px",
         ("px", ""),
         "'4px', or '0.25' of half the shorter side",
+        2.0,
+        "2 half sides",
+        "a number is in halves of the shorter image side",
+        "a length",
     ),
-    Unit.FRACTION: _Form("per cent", " %", "%", "percent", 2, "20%", ("%", ""), "'20%' or '0.2'"),
-    Unit.COEFFICIENT: _Form("coefficient", "", "", "coefficient", 4, "0.1", ("",), "'0.1'"),
+    Unit.FRACTION: _Form(
+        "per cent",
+        " %",
+        "%",
+        "percent",
+        2,
+        "20%",
+        ("%", ""),
+        "'20%' or '0.2'",
+        1.0,
+        "1",
+        "a number is a fraction",
+        "a fraction",
+    ),
+    Unit.COEFFICIENT: _Form(
+        "coefficient",
+        "",
+        "",
+        "coefficient",
+        4,
+        "0.1",
+        ("",),
+        "'0.1'",
+        2.0,
+        "2",
+        "displacements are in halves of the shorter image side",
+        "a plain number",
+    ),
 }
 
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(deg|°|rad|px|%|)\s*")
 
 
-def parse_quantity(text: str, unit: Unit, size: Size | None = None) -> float:
+def has_unit(text: str) -> bool:
+    """Return whether a text is a number with a unit, whichever it is.
+
+    >>> has_unit("30deg"), has_unit("30"), has_unit("deg")
+    (True, False, False)
+    """
+    match = _QUANTITY.fullmatch(text)
+    return match is not None and match[2] != ""
+
+
+def check_scale(name: str, given: float | str, unit: Unit, size: Size, law: str) -> None:
+    """Raise if a scale of noise makes no sense for parameters of that unit.
+
+    `law` is how the scale is to be written, with "{}" for the quantity: "Gaussian('{}')".
+
+    >>> check_scale("the scale of Gaussian", 20, Unit.ANGLE, (28, 28), "Gaussian('{}')")
+    Traceback (most recent call last):
+    deformrs.errors.InputError: the scale of Gaussian is 20 (1,146°); it must be at most π (180°): \
+a number is in radians; write Gaussian('20deg')
+    """
+    value = parse_quantity(given, unit, size, name) if isinstance(given, str) else given
+    form = _FORMS[unit]
+    if not value > form.most:
+        return
+    meant, with_unit = unit.example, isinstance(given, str) and has_unit(given)
+    if not with_unit and parse_quantity(f"{value:.10g}{unit.suffix}", unit, size) <= form.most:
+        meant = f"{value:.10g}{unit.suffix}"
+    written = law.format(meant)
+    if not unit.suffix:
+        written = written.replace("'", "")  # a number without a unit is no text
+
+    def displayed(number: float) -> str:
+        figure = number * unit.factor(size)
+        return (
+            f" ({figure:,.0f}{unit.symbol})" if figure >= 100 else f" ({figure:.4g}{unit.symbol})"
+        )
+
+    raise InputError(
+        name,
+        (given if isinstance(given, str) else f"{given:g}") + displayed(value) * bool(unit.symbol),
+        f"must be at most {form.most_words}" + displayed(form.most) * bool(unit.symbol),
+        f"e.g. {written}" if with_unit else f"{form.plain}; write {written}",
+    )
+
+
+def parse_quantity(
+    text: str, unit: Unit, size: Size | None = None, name: str | None = None
+) -> float:
     """Return the number that `54deg`, `0.94rad`, `4px` or `20%` stands for inside the package.
 
-    Pixels need the `size` of the image.
+    Pixels need the `size` of the image. `name` is what errors call the quantity.
 
     >>> parse_quantity("4px", Unit.LENGTH, (28, 28))
     0.2857142857142857
@@ -194,10 +317,10 @@ def parse_quantity(text: str, unit: Unit, size: Size | None = None) -> float:
     match = _QUANTITY.fullmatch(text)
     if match is None or match[2] not in _FORMS[unit].accepted:
         raise InputError(
-            f"the {unit.value}",
+            name or f"the {unit.value}",
             repr(text),
-            "must be a number with its unit",
-            _FORMS[unit].accepted_examples,
+            "must be a number with its unit" if name is None else f"must be {unit.article}",
+            _FORMS[unit].accepted_examples if name is None else f"e.g. {unit.example}",
         )
     number, suffix = float(match[1]), match[2]
     if suffix in ("deg", "°"):
@@ -207,7 +330,7 @@ def parse_quantity(text: str, unit: Unit, size: Size | None = None) -> float:
     if suffix == "px":
         if size is None:
             raise InputError(
-                "the length",
+                name or "the length",
                 repr(text),
                 "needs an image size to count pixels on",
                 "pass size=(h, w)",

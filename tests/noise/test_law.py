@@ -10,6 +10,7 @@ from typing import cast
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -305,6 +306,105 @@ def test_an_arc_is_at_most_the_circle(lam: float) -> None:
         assert "radians" in message
     Uniform(lam).check(space_of(ZOOM))
     Gaussian(lam).check(space)
+
+
+TEXT: list[tuple[NoiseLaw, NoiseLaw, Space]] = [
+    (Uniform("30deg"), Uniform(math.radians(30)), space_of(ANGLE)),
+    (Gaussian("0.4rad"), Gaussian(0.4), space_of(ANGLE)),
+    (Gaussian("7px"), Gaussian(0.5), space_of(PLACE)),
+    (Gaussian(("7px", 0.25)), Gaussian((0.5, 0.25)), space_of(PLACE)),
+    (Uniform("10%"), Uniform(0.1), space_of(ZOOM, ZOOM)),
+    (Uniform(("10%", "7px", "14px")), Uniform((0.1, 0.5, 1.0)), space_of(ZOOM, PLACE)),
+    (
+        Independent(Uniform("30deg"), Gaussian("10%")),
+        Independent(Uniform(math.radians(30)), Gaussian(0.1)),
+        space_of(ANGLE, ZOOM),
+    ),
+]
+
+
+@pytest.mark.parametrize(("law", "numbers", "space"), TEXT, ids=lambda value: repr(value)[:40])
+def test_text_is_the_scale_that_is_sampled_and_certified(
+    law: NoiseLaw, numbers: NoiseLaw, space: Space
+) -> None:
+    drawn, expected = (
+        one.sample(100, space, torch.Generator().manual_seed(3)) for one in (law, numbers)
+    )
+    assert torch.equal(drawn, expected)
+    assert law.resolved(space) == numbers
+    assert law.describe(space) == numbers.describe(space)
+    counts = Counts((10, 0), (950, 50))
+    c, other = (one.certify(counts, space, 0.001) for one in (law, numbers))
+    assert c.radii == other.radii
+    assert c.radii[0] > 0
+    assert c.law == law, "a run stores the law as it was given"
+    for shift in np.random.default_rng(7).normal(scale=0.2, size=(50, space.dim)):
+        assert c.covers(shift) == other.covers(shift)
+    law.check_for_sampling(space)
+
+
+def test_pixels_are_those_of_each_image() -> None:
+    law = Gaussian("4px")
+    for side in (16, 32):
+        space = Space((PLACE,), (side, 2 * side))
+        assert law.scales(space).tolist() == [8 / side] * 2
+        assert law.resolved(space) == Gaussian(8 / side)
+
+
+@pytest.mark.parametrize(
+    ("law", "space", "words"),
+    [
+        (Gaussian("30deg"), space_of(PLACE), "'30deg'; it must be a length: e.g. 5px"),
+        (Gaussian("30deg"), space_of(ANGLE, PLACE), "'30deg'; it must be a length"),
+        (Uniform("4px"), space_of(ANGLE), "'4px'; it must be an angle"),
+        (Uniform(("4px", "2%")), space_of(PLACE), "'2%'; it must be a length"),
+        (Uniform("0deg"), space_of(ANGLE), "'0deg'; it must be positive, at least"),
+        (Uniform("-3deg"), space_of(ANGLE), "'-3deg'; it must be positive, at least"),
+        (Uniform("1e999px"), space_of(PLACE), "'1e999px'; it must be positive, at least"),
+        (Uniform("200deg"), space_of(ANGLE), "must not exceed half the period"),
+        (Uniform(("1px", "1px", "1px")), space_of(PLACE), "3 numbers; it must be one number"),
+    ],
+)
+def test_text_that_is_no_scale_there(law: NoiseLaw, space: Space, words: str) -> None:
+    for refused in (
+        lambda: law.check(space),
+        lambda: law.sample(1, space, torch.Generator()),
+        lambda: law.certify(Counts((1, 0), (9, 1)), space, 0.05),
+    ):
+        if "period" in words and refused.__code__.co_names[0] == "sample":
+            continue  # as with numbers, the law is checked before
+        with pytest.raises(InputError) as caught:
+            refused()
+        assert words in refusal(caught)
+
+
+@pytest.mark.parametrize("text", ["30", "deg", "", "0.1 ", "30 apples", "nandeg", "30degpx"])
+def test_text_without_a_unit_is_no_scale(text: str) -> None:
+    for scale in (text, (text,), ("30deg", text)):
+        with pytest.raises(InputError, match="or text with a unit such as '30deg'"):
+            Uniform(scale)
+
+
+@pytest.mark.parametrize(
+    ("law", "space", "words"),
+    [
+        (Gaussian(20), space_of(ANGLE), "is 20 (1,146°); it must be at most π (180°)"),
+        (Uniform(20), space_of(ANGLE), "write Uniform('20deg')"),
+        (Uniform(30), space_of(ZOOM), "write Uniform('30%')"),
+        (Gaussian(4), space_of(PLACE), "is 4 (56 px); it must be at most 2 half sides (28 px)"),
+        (Gaussian((0.1, 4)), space_of(PLACE), "write Gaussian(('4px', …))"),
+        (Independent(Uniform(20), Gaussian(0.1)), space_of(ANGLE, ZOOM), "Uniform('20deg')"),
+    ],
+)
+def test_scales_that_make_no_sense_are_not_sampled_but_read(
+    law: NoiseLaw, space: Space, words: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        law.check_for_sampling(space)
+    assert words in refusal(caught)
+    if "Uniform" not in repr(law):
+        certificate = law.certify(Counts((10, 0), (950, 50)), space, 0.001)
+        assert certificate.prediction == 0
 
 
 @pytest.mark.parametrize("laws", [(Uniform(0.1),), (Uniform(0.1), Uniform(0.1), Gaussian(0.1))])

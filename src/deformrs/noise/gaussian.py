@@ -27,15 +27,15 @@ class Gaussian(ScaledLaw):
 
     The radius is in the l2 norm: the right-hand side times the smallest σ.
 
-    >>> Gaussian((0.1, 0.2))
-    Gaussian(scale=(0.1, 0.2))
+    >>> Gaussian(("4px", "2px"))
+    Gaussian(scale=('4px', '2px'))
     """
 
     name = "gaussian"
 
     @classmethod
     def examples(cls) -> tuple[Gaussian, ...]:
-        return (cls(0.1), cls(2.0))
+        return (cls(0.1), cls(2.0), cls("20%"))
 
     def norm(self, block: int) -> int:
         return 2

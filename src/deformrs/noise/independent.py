@@ -56,7 +56,11 @@ class Independent(NoiseLaw):
 
     @classmethod
     def examples(cls) -> tuple[Independent, ...]:
-        return (cls(Uniform(0.5), Gaussian(0.3)), cls(Gaussian(0.2), Uniform(math.pi)))
+        return (
+            cls(Uniform(0.5), Gaussian(0.3)),
+            cls(Gaussian(0.2), Uniform(math.pi)),
+            cls(Uniform("30deg"), Gaussian(("4px", 0.1))),
+        )
 
     def norm(self, block: int) -> int:
         return self.laws[block].norm(0)
@@ -68,6 +72,11 @@ class Independent(NoiseLaw):
         )
 
     def check(self, space: Space) -> None:
+        self._check_number(space)
+        for index, law in enumerate(self.laws):
+            law.check(space.alone(index))
+
+    def _check_number(self, space: Space) -> None:
         if len(self.laws) != len(space.blocks):
             raise InputError(
                 "Independent",
@@ -75,8 +84,14 @@ class Independent(NoiseLaw):
                 f"must have one for each of {len(space.blocks)} block(s)",
                 "the blocks are " + ", ".join(block.family for block in space.blocks),
             )
+
+    def check_for_sampling(self, space: Space) -> None:
+        self._check_number(space)
         for index, law in enumerate(self.laws):
-            law.check(space.alone(index))
+            law.check_for_sampling(space.alone(index))
+
+    def resolved(self, space: Space) -> Independent:
+        return Independent(*(law.resolved(space.alone(i)) for i, law in enumerate(self.laws)))
 
     def raw(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
         import torch

@@ -45,6 +45,15 @@ class NoiseLaw(Configurable, ABC):
     def check(self, space: Space) -> None:
         """Raise if this law does not suit a parameter space."""
 
+    def check_for_sampling(self, space: Space) -> None:
+        """Raise also if noise of this law makes no sense there: Gaussian(20) on an angle in
+        radians. Runs that were sampled are read without this check."""
+        self.check(space)
+
+    def resolved(self, space: Space) -> NoiseLaw:
+        """Return the law with its scales in numbers: Uniform("180deg") is Uniform(pi)."""
+        return self
+
     @abstractmethod
     def raw(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
         """Return n raw draws from a generator, on its device: [n, d], float32."""

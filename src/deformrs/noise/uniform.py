@@ -30,15 +30,15 @@ class Uniform(ScaledLaw):
 
     The radius is in the l1 norm: λ(p_A - p_B) with the smallest λ.
 
-    >>> Uniform(0.5)
-    Uniform(scale=0.5)
+    >>> Uniform("30deg")
+    Uniform(scale='30deg')
     """
 
     name = "uniform"
 
     @classmethod
     def examples(cls) -> tuple[Uniform, ...]:
-        return (cls(0.3), cls(1.0), cls(math.pi))
+        return (cls(0.3), cls(1.0), cls(math.pi), cls("30deg"))
 
     def norm(self, block: int) -> int:
         return 1

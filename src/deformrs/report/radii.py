@@ -130,7 +130,7 @@ def radius_of(result: Result, k: int = 0) -> Fraction:
 
 def is_full_turn(block: Block, radius: float) -> bool:
     """Return whether the radius covers half a period both ways, and so every angle."""
-    return block.period is not None and block.dim == 1 and radius >= block.period / 2
+    return block.is_whole(radius)
 
 
 def family_noun(family: str) -> str:

@@ -78,7 +78,7 @@ class NoisyBatches:
         self.source, self.plan = source, plan
         self.size = plan.augmentation.size or source.size
         self.space = plan.deformation.space(self.size)
-        plan.noise.check(self.space)
+        plan.noise.check_for_sampling(self.space)
         self.batch_size = min(plan.recipe.batch_size, len(source))
         # The last, smaller batch of an epoch is left out; the order changes with every epoch.
         self.steps_per_epoch = len(source) // self.batch_size
