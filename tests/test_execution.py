@@ -80,6 +80,18 @@ class TestCompiled:
         images = torch.rand(4, 1, 8, 12, generator=torch.Generator())
         assert torch.equal(whole(raw, images, None), g._logits_under(raw, images, None))
 
+    def test_scales_in_text_are_compiled_as_numbers(self, eager_backend: None) -> None:
+        def few(images: Tensor) -> Tensor:
+            return images.flatten(1)[:, :5]
+
+        law = Gaussian(("2px", "1px"))
+        plain = SmoothedClassifier(few, Translation(), law, 5).certify(IMAGE, n=50)
+        g = SmoothedClassifier(few, Translation(), law, 5, batch_size=32, compiled="default")
+        g.warm_up(IMAGE)
+        with torch.compiler.set_stance("fail_on_recompile"):
+            assert g.certify(IMAGE, n=50) == plain
+        assert g.sampler.compiled == "default"
+
     def test_one_image_and_several_are_compiled_once_each(self, eager_backend: None) -> None:
         model = SmallCNN(num_classes=5, width=4, seed=3).eval()
         g = SmoothedClassifier(
