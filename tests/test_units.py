@@ -38,7 +38,7 @@ def test_sizes_in_words() -> None:
 
 def test_scales_of_noise_are_at_most_what_makes_sense() -> None:
     """Half a turn, the shorter side, 100 %: a number in the wrong unit is usually above."""
-    spelt = {
+    spelt: dict[tuple[float | str, Unit], str] = {
         (20, Unit.ANGLE): "is 20 (1,146°); it must be at most π (180°): a number is in radians; "
         "write Law('20deg')",
         (400.0, Unit.ANGLE): "write Law('10deg')",
@@ -53,9 +53,11 @@ def test_scales_of_noise_are_at_most_what_makes_sense() -> None:
     for (scale, unit), words in spelt.items():
         with pytest.raises(InputError, match=re.escape(words)):
             check_scale("the scale", scale, unit, (64, 100), "Law('{}')")
-    for most, unit in ((math.pi, Unit.ANGLE), ("180deg", Unit.ANGLE), ("64px", Unit.LENGTH)):
-        check_scale("the scale", most, unit, (64, 100), "Law('{}')")
-    for most, unit in (("100%", Unit.FRACTION), (2.0, Unit.LENGTH), (2, Unit.COEFFICIENT)):
+    limits: list[tuple[float | str, Unit]] = [
+        *((math.pi, Unit.ANGLE), ("180deg", Unit.ANGLE), ("64px", Unit.LENGTH)),
+        *(("100%", Unit.FRACTION), (2.0, Unit.LENGTH), (2, Unit.COEFFICIENT)),
+    ]
+    for most, unit in limits:
         check_scale("the scale", most, unit, (64, 100), "Law('{}')")
 
 

@@ -138,7 +138,7 @@ class ScaledLaw(NoiseLaw):
 def _is_scale(value: object) -> bool:
     if isinstance(value, str):
         return has_unit(value)
-    return is_real(value) and value >= SMALLEST  # type: ignore[operator, no-any-return]
+    return is_real(value) and value >= SMALLEST  # type: ignore[operator]
 
 
 @lru_cache(maxsize=256)
