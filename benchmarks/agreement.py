@@ -55,7 +55,7 @@ def compare(subject: Subject, images: int, n: int) -> Iterator[Config]:
             classifier.model,
             classifier.deformation,
             classifier.noise,
-            classifier.num_classes,
+            classifier.classes_for(batch[0]),
             padding=classifier.padding,
             batch_size=batch_size,
             compiled=mode,

@@ -43,7 +43,7 @@ def stage_shares(classifier: SmoothedClassifier, image: Tensor, repeats: int) ->
     params = classifier.noise.sample(classifier.batch_size, space, generator)
     images = warp(image, classifier.deformation.field(params, size), classifier.padding)
     scores = classifier.model(images)
-    counts = torch.zeros(classifier.num_classes, dtype=torch.int64, device=image.device)
+    counts = torch.zeros(classifier.classes_for(image), dtype=torch.int64, device=image.device)
 
     def count() -> None:
         best, predictions = scores.max(dim=1)

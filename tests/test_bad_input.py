@@ -27,15 +27,15 @@ def nan_model(images: Tensor) -> Tensor:
 
 
 BAD_IMAGES = {
-    "below 0": (IMAGE - 1, r"image is in \[-.*must lie in \[0, 1\]: divide by 255"),
-    "above 1": (IMAGE * 255, r"must lie in \[0, 1\]"),
+    "below 0": (IMAGE - 1, r"image is in \[-.*must lie in \[0, 1\]: undo its normalisation"),
+    "above 1": (IMAGE * 255, r"must lie in \[0, 1\]: divide by 255"),
     "NaN": (torch.where(IMAGE > 0.5, math.nan, IMAGE), "not a number"),
     "infinite": (torch.full((1, 4, 4), math.inf), r"must lie in \[0, 1\]"),
-    "rank 2": (IMAGE[0], r"of shape \(12, 12\).*C x H x W"),
     "rank 4": (IMAGE[None], r"of shape \(1, 1, 12, 12\)"),
     "empty": (torch.zeros(1, 0, 4), "non-empty"),
-    "bytes": ((IMAGE * 255).to(torch.uint8), r"uint8.*image.float\(\) / 255"),
-    "numpy": (IMAGE.numpy(), "must be a torch.Tensor"),
+    "rank 1": (IMAGE[0, 0], r"of shape \(12,\).*C x H x W"),
+    "integers": ((IMAGE * 255).int(), "must be floating point"),
+    "a list": ([[0.5]], "a list; it must be a torch.Tensor, a NumPy array or a PIL image"),
 }
 BAD_ARGUMENTS: dict[str, tuple[dict[str, object], str]] = {
     "alpha 0": ({"alpha": 0.0}, r"alpha is 0.0; it must lie in \(0, 1\)"),
@@ -55,6 +55,7 @@ BAD_MODELS: dict[str, tuple[Model, str]] = {
     "NaN": (nan_model, "NaN.*check the weights"),
     "too few classes": (lambda x: torch.zeros(len(x), 4), r"\(64, 4\).*\(64, 5\).*num_classes"),
     "labels instead of scores": (lambda x: torch.zeros(len(x)), r"of shape \(64,\)"),
+    "one score": (lambda x: x.mean((1, 2, 3))[:, None], r"one for each.*cat\(\[-z, z\], 1\)"),
     "integers": (lambda x: torch.zeros(len(x), 5, dtype=torch.long), "int64 of shape"),
     "one row for all": (lambda x: torch.zeros(1, 5), r"of shape \(1, 5\)"),
     "not a tensor": (lambda x: [0.0] * len(x), "a list"),  # type: ignore[dict-item, return-value]

@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from deformrs import Rotation, SmoothedClassifier, Uniform
 from deformrs.certificate import Certificate
@@ -20,6 +21,7 @@ from deformrs.data.preparation import pixels_digest
 from deformrs.dataset import certify_dataset, images_together, select_indices, tensor_digest
 from deformrs.errors import InputError, ModelError
 from deformrs.execution import Compiled
+from deformrs.inputs import ImageLike
 from deformrs.models import SmallCNN
 from deformrs.plan import SamplingPlan
 from deformrs.runs import CERTIFICATES, load_run, read_config, read_times
@@ -348,12 +350,12 @@ def test_a_group_that_is_not_full_is_filled_up() -> None:
     class Recorded(SmoothedClassifier):
         def certify_batch(
             self,
-            images: Sequence[torch.Tensor],
-            indices: Sequence[int],
-            plan: SamplingPlan,
+            images: Sequence[ImageLike] | torch.Tensor | NDArray[np.generic],
+            indices: Sequence[int] | None = None,
+            plan: SamplingPlan | None = None,
             progress: Progress | None = None,
         ) -> list[Certificate]:
-            batches.append(list(indices))
+            batches.append(list(indices or ()))
             return super().certify_batch(images, indices, plan, progress)
 
     g = Recorded(smoothed().model, Rotation(), Uniform(2.0), 5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -22,8 +23,9 @@ from deformrs import (
     Uniform,
     VectorField,
 )
-from deformrs.errors import InputError
-from deformrs.models import SmallCNN
+from deformrs.errors import InputError, ModelError
+from deformrs.models import SmallCNN, load_model
+from deformrs.plan import SamplingPlan
 from deformrs.randomness import BLOCK, Draws, Span, Stage, block_seed, in_batches
 from deformrs.space import Space
 from examples import IMAGE, Model, smoothed
@@ -317,3 +319,59 @@ def test_a_law_cannot_override_how_it_is_sampled() -> None:
 
             def sample(self, n: int, space: Space, generator: torch.Generator) -> Tensor:
                 return torch.zeros(n, space.dim)
+
+
+class TestAsPeopleWriteIt:
+    def test_the_number_of_classes_is_read_from_the_model(self) -> None:
+        given = smoothed()
+        g = SmoothedClassifier(given.model, given.deformation, given.noise)
+        assert g.certify(IMAGE, n=100) == given.certify(IMAGE, n=100)
+        assert g.num_classes == given.num_classes
+        wrong = SmoothedClassifier(given.model, given.deformation, given.noise, 4)
+        with pytest.raises(ModelError, match="set num_classes"):
+            wrong.certify(IMAGE, n=100)
+
+    def test_a_module_in_training_mode_is_not_run_to_count_classes(self) -> None:
+        model = SmallCNN(width=4)
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        with pytest.raises(ModelError, match="training mode"):
+            SmoothedClassifier(model, Rotation(), Uniform(0.5)).certify(IMAGE, n=100)
+        assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+    def test_a_batch_is_any_sequence_of_images(self) -> None:
+        images = torch.rand(3, 1, 12, 12, generator=torch.Generator().manual_seed(0))
+        plan, g = SamplingPlan(n=100), smoothed()
+        expected = g.certify_batch(list(images), [0, 1, 2], plan)
+        assert g.certify_batch(images, plan=plan) == expected
+        assert g.certify_batch(images.numpy(), plan=plan) == expected
+        assert g.certify_batch([image.numpy()[0] for image in images], plan=plan) == expected
+        with pytest.raises(InputError, match=r"must be N x C x H x W.*images\[:, None\]"):
+            g.certify_batch(images[:, 0], plan=plan)
+        with pytest.raises(InputError, match="must be a SamplingPlan"):
+            g.certify_batch(images, plan={"n": 100})  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("wrap", [lambda z: {"logits": z, "loss": 0}, lambda z: (z,)])
+    def test_logits_are_unwrapped(self, wrap: Callable[[Tensor], object]) -> None:
+        g = smoothed()
+        wrapped = smoothed(lambda images: wrap(g.model(images)))  # type: ignore[arg-type, return-value]
+        assert wrapped.certify(IMAGE, n=100) == g.certify(IMAGE, n=100)
+
+    def test_a_loaded_model_is_its_module(self) -> None:
+        loaded = load_model(SmallCNN(width=4, seed=0))
+        g = SmoothedClassifier(loaded, Rotation(), Uniform(0.5))
+        assert g.model is loaded.module
+        assert g.certify(IMAGE, n=20).counts.n == 20
+
+    def test_repr_names_the_model_in_one_line(self) -> None:
+        loaded = load_model(SmallCNN(width=4, seed=0))
+        g = SmoothedClassifier(loaded, Rotation(), Uniform(0.5), padding="border")
+        assert repr(g) == (
+            "SmoothedClassifier(Classifier(SmallCNN), Rotation(), Uniform(scale=0.5), "
+            "padding='border')"
+        )
+        function = SmoothedClassifier(nan_model, Rotation(), Uniform(1))
+        assert "(nan_model, Rotation()" in repr(function)
+
+
+def nan_model(images: Tensor) -> Tensor:
+    return torch.full((len(images), 5), math.nan)

@@ -11,18 +11,17 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deformrs import __version__
 from deformrs.checks import check_integer
 from deformrs.config import Config
 from deformrs.errors import InputError, ModelError
-from deformrs.geometry import check_images, size_of
+from deformrs.geometry import size_of
+from deformrs.inputs import Dataset, LabelledImages, as_dataset, as_image, as_label, as_pair
 from deformrs.plan import SamplingPlan
 from deformrs.randomness import Stage
 from deformrs.runs import Result, Run
@@ -41,21 +40,9 @@ _MOST_BYTES = 2**29
 _IMAGES_WHEN_STOPPING = {"cpu": 32, "cuda": 2048}
 
 
-class Dataset(Protocol):
-    """Labelled images, [c, h, w] in [0, 1]: a list of pairs, or an `ImageSet`.
-
-    A method `source(index)`, if there is one, names images in messages and records. `labels`, if
-    there are, holds the labels of all images, over which `max` is spread.
-    """
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> tuple[Tensor | NDArray[np.float32], int]: ...
-
-
 def certify_dataset(
     classifier: SmoothedClassifier,
-    images: Dataset,
+    images: LabelledImages,
     *,
     n: int = 100_000,
     n0: int = 100,
@@ -72,6 +59,10 @@ def certify_dataset(
     progress: Progress | None = None,
 ) -> Iterator[Result]:
     """Certify every `skip`-th of the first `max` images; yield the results in order.
+
+    `images` is an `ImageSet`, a list of pairs (image, label), a dataset of torch or Hugging Face, a
+    pair of arrays (images, labels), or a `DataLoader` that does not shuffle. Images are those that
+    `SmoothedClassifier` takes.
 
     `n`, `n0`, `alpha`, `seed`, `method` and `stopping` are those of `SmoothedClassifier.certify`.
     All images and labels are checked before the first is sampled; with `same_size` they must agree
@@ -92,13 +83,16 @@ def certify_dataset(
     ...     return torch.stack([left.sum((1, 2, 3)), right.sum((1, 2, 3))], dim=1)
     >>> image = torch.zeros(1, 8, 8)
     >>> image[:, 3:5, 5:7] = 1
-    >>> g = SmoothedClassifier(brighter_half, Rotation(), Uniform(0.5), num_classes=2)
+    >>> g = SmoothedClassifier(brighter_half, Rotation(), Uniform(0.5))
     >>> [result.correct for result in certify_dataset(g, [(image, 1), (image, 0)], n=100)]
     [True, False]
     """
     plan = SamplingPlan(n, n0, alpha, seed, method, stopping)
+    images = as_dataset(images)
     indices = select_indices(len(images), skip, max, _labels(images))
-    first, _ = read_image(images, indices[0], classifier.num_classes)
+    first = as_image(_name(images, 0), as_pair(_name(images, 0), images[0])[0])
+    num_classes = classifier.classes_for(first)
+    first, _ = read_image(images, indices[0], num_classes)
     if stopping is not None:
         stopping.check(classifier.deformation.space(size_of(first)))
     if together is None:
@@ -114,6 +108,9 @@ def certify_dataset(
     config = _with_model(config, about or {})
     size = size_of(first) if same_size or classifier.sampler.compiled != "no" else None
 
+    def read(places: Sequence[int]) -> _Group:
+        return _Group.read(images, places, together, classifier, num_classes)
+
     def results() -> Iterator[Result]:
         opened = (
             nullcontext()
@@ -123,15 +120,15 @@ def certify_dataset(
         with opened as run:
             done = {result.index: result for result in run.results} if run else {}
             missing = [index for index in indices if index not in done]
-            check_dataset(images, missing, classifier.num_classes, size=size, progress=progress)
+            check_dataset(images, missing, num_classes, size=size, progress=progress)
             groups = [indices[i : i + together] for i in range(0, len(indices), together)]
             if missing and done:
                 stored = min(done)  # it may lie beyond the images selected now
                 known = (group for group in groups if done.keys() & set(group))
                 resumed = next(known, [stored])
-                _Group.read(images, resumed, together, classifier).check_same_model(done, plan)
+                read(resumed).check_same_model(done, plan)
             for places in groups:
-                group = _Group.read(images, places, together, classifier)
+                group = read(places)
                 group.check_unchanged(done)
                 began = time.perf_counter()
                 if not done.keys() >= set(places):
@@ -238,18 +235,9 @@ def check_dataset(
 
 def read_image(images: Dataset, index: int, num_classes: int) -> tuple[Tensor, int]:
     """Return an image as a tensor and its label, both checked."""
-    pixels, label = images[index]
     name = _name(images, index)
-    image = pixels if isinstance(pixels, Tensor) else torch.from_numpy(pixels)
-    check_images(name, image, rank=3)
-    if not isinstance(label, int | np.integer | Tensor) or not 0 <= int(label) < num_classes:
-        raise InputError(
-            f"the label of {name}",
-            repr(label),
-            f"must lie in [0, {num_classes - 1}], the model's classes",
-            "use the labels that the model was trained with",
-        )
-    return image, int(label)
+    image, label = as_pair(name, images[index])
+    return as_image(name, image), as_label(name, label, num_classes)
 
 
 def _labels(images: Dataset) -> list[int] | None:
@@ -257,7 +245,8 @@ def _labels(images: Dataset) -> list[int] | None:
     labels = getattr(images, "labels", None)
     if not isinstance(labels, Sequence | np.ndarray | Tensor) or len(labels) != len(images):
         return None
-    return [int(label) for label in labels]
+    array = np.asarray(labels)
+    return array.tolist() if array.ndim == 1 and array.dtype.kind in "iu" else None
 
 
 def _source(images: Dataset, index: int) -> str:
@@ -352,9 +341,14 @@ class _Group:
 
     @classmethod
     def read(
-        cls, images: Dataset, indices: Sequence[int], together: int, classifier: SmoothedClassifier
+        cls,
+        images: Dataset,
+        indices: Sequence[int],
+        together: int,
+        classifier: SmoothedClassifier,
+        num_classes: int,
     ) -> _Group:
-        pairs = [read_image(images, index, classifier.num_classes) for index in indices]
+        pairs = [read_image(images, index, num_classes) for index in indices]
         tensors, labels = zip(*pairs, strict=True)
         sources = tuple(_source(images, index) for index in indices)
         return cls(classifier, indices, tensors, labels, sources, together)

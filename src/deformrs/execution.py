@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FunctionType
 from typing import Literal, ParamSpec, TypeVar
@@ -20,6 +20,22 @@ R = TypeVar("R")
 
 # CUDA graphs would copy every batch of images once more; batches are too large to need them.
 _MODES = {"default": None, "max-autotune": "max-autotune-no-cudagraphs"}
+
+
+_TWO_SCORES = (
+    "return torch.cat([-z, z], 1) for a logit z of class 1, [n, 1], or torch.cat([1 - p, p], 1) "
+    "for its probability p"
+)
+
+
+class ReadyModel:
+    """Base of what holds a model that is ready to run, in `module`."""
+
+    module: nn.Module
+
+    def __call__(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.module(images)
+        return logits
 
 
 def usable_device(device: torch.device | str) -> torch.device:
@@ -89,7 +105,7 @@ def fastest_convolutions() -> Iterator[None]:
 def scores_of(model: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
     """Return the model's logits for images, [n, k]; raise an error that names what went wrong."""
     try:
-        scores: object = model(images)
+        output: object = model(images)
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise no_memory(images) from error
     except (RuntimeError, TypeError, ValueError) as error:
@@ -104,18 +120,54 @@ def scores_of(model: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
             f"on {images.device}",
             "give the image the precision, channels and size that the model wants",
         ) from error
-    if not isinstance(scores, Tensor):
-        got = f"a {type(scores).__name__}"
-    elif scores.ndim != 2 or len(scores) != len(images) or not scores.is_floating_point():
-        got = f"{scores.dtype} of shape {tuple(scores.shape)}"
-    else:
-        return scores
-    raise ModelError(
-        "the model's output",
-        got,
-        f"must be floating-point logits of shape ({len(images)}, number of classes)",
-        "wrap the model so that it returns them",
-    )
+    logits = read_logits(output)
+    if len(logits) != len(images):
+        raise ModelError(
+            "the model's output",
+            f"{logits.dtype} of shape {tuple(logits.shape)}",
+            f"must be floating-point logits of shape ({len(images)}, number of classes)",
+            "wrap the model so that it returns them",
+        )
+    if logits.shape[1] == 1:
+        raise ModelError(
+            "the model's output",
+            f"one score per image, of shape {tuple(logits.shape)}",
+            "must have one for each class, two for a binary classifier",
+            _TWO_SCORES,
+        )
+    return logits
+
+
+def read_logits(output: object) -> Tensor:
+    """Return the logits in a network's output; raise if it is ambiguous which they are."""
+    logits = output
+    if isinstance(output, Mapping) and "logits" in output:
+        logits = output["logits"]
+    elif isinstance(getattr(output, "logits", None), Tensor):
+        logits = output.logits  # type: ignore[attr-defined]
+    elif isinstance(output, Mapping) and len(output) == 1:
+        logits = next(iter(output.values()))
+    elif isinstance(output, Sequence) and len(output) == 1:
+        logits = output[0]
+    if not isinstance(logits, Tensor):
+        length = f" of {len(output)}" if isinstance(output, Mapping | Sequence) else ""
+        raise ModelError(
+            "the model's output",
+            f"a {type(output).__name__}{length}",
+            "must be logits, or hold them as its only entry or as 'logits'",
+            "return the logits alone",
+        )
+    # Fully convolutional networks return N x K x 1 x 1.
+    if logits.dim() > 2 and set(logits.shape[2:]) == {1}:
+        logits = logits.flatten(1)
+    if logits.dim() != 2 or not logits.is_floating_point():
+        raise ModelError(
+            "the model's output",
+            f"{logits.dtype} of shape {tuple(logits.shape)}",
+            "must be N x K floating-point logits",
+            _TWO_SCORES if logits.dim() == 1 else "use a classifier of whole images",
+        )
+    return logits
 
 
 def no_memory(images: Tensor) -> NoMemoryError:

@@ -49,11 +49,17 @@ def check_images(name: str, images: object, rank: int) -> None:
         )
     low, high = torch.aminmax(images.detach())
     if not (low >= 0 and high <= 1):  # NaN fails both
+        remedy = "divide by 255 if it holds 0 to 255, and leave normalisation to the model"
+        if low < 0:
+            remedy = (
+                "undo its normalisation, which belongs to the model: "
+                "load_model(NetworkSpec(network, mean=..., std=...))"
+            )
         raise InputError(
             name,
             "not a number somewhere" if images.isnan().any() else f"in [{low:g}, {high:g}]",
             "must lie in [0, 1]",
-            "divide by 255, and leave normalisation to the model",
+            remedy,
         )
 
 

@@ -32,14 +32,11 @@ class Job:
     model: LoadedModel
     images: ImageSet
     classifier: SmoothedClassifier
+    num_classes: int
     noise_in_pixels: bool
     """Whether the noise was given in pixels, which are counted on the first image."""
     about: Config
     """What reproduces the job, besides what `certify_dataset` stores itself."""
-
-    @property
-    def num_classes(self) -> int:
-        return self.classifier.num_classes
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -76,22 +73,24 @@ def make_job(
     `options` records how the job was requested.
     """
     images = load(None)
+    first = torch.from_numpy(images[0][0])
     classifier = smooth(
         model,
         deformation,
         noise,
-        torch.from_numpy(images[0][0]),
+        first,
         padding=padding,
         batch_size=batch_size,
         compiled=compiled,
         device=device,
     )
+    num_classes = classifier.classes_for(first)
     stored = images.dataset if isinstance(images, Subset) else images
     if model.class_names is None and isinstance(stored, ImageFolder):
         # What the names of class folders mean depends on it. No image file is read for that.
-        images = load(classifier.num_classes)
+        images = load(num_classes)
     else:
-        check_labels(images.labels, classifier.num_classes, images.source)
+        check_labels(images.labels, num_classes, images.source)
     names = model.class_names or images.class_names or ()
     plugins = plugin_digests(deformation) if isinstance(deformation, str) else {}
     about: Config = {"plugins": plugins} if plugins else {}
@@ -101,7 +100,8 @@ def make_job(
         "data": without_source(images.about)
         | {"name": images.name, "class_names": list(names) or None},
     }
-    return Job(model, images, classifier, isinstance(noise, str) and "px" in noise, about)
+    in_pixels = isinstance(noise, str) and "px" in noise
+    return Job(model, images, classifier, num_classes, in_pixels, about)
 
 
 def smooth(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, fields
 from functools import cached_property
 from typing import get_args
 
@@ -16,8 +16,15 @@ from deformrs.certificate import Certificate, Counts
 from deformrs.checks import check_alpha, check_choice, check_integer, check_seed
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError
-from deformrs.execution import Compiled, check_evaluating, usable_device
-from deformrs.geometry import Padding, check_images, size_of
+from deformrs.execution import (
+    Compiled,
+    ReadyModel,
+    check_evaluating,
+    scores_of,
+    usable_device,
+)
+from deformrs.geometry import Padding, size_of
+from deformrs.inputs import ImageLike, as_image
 from deformrs.noise import NoiseLaw
 from deformrs.plan import SamplingPlan
 from deformrs.randomness import Span, Stage
@@ -27,14 +34,18 @@ from deformrs.statistics import sign_test
 from deformrs.stopping import Rule, Stopping
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SmoothedClassifier:
     """g(x) = the class that `model` predicts most often when x is deformed at random.
 
-    `model` maps images in [0, 1], [n, c, h, w], to logits, [n, num_classes]; normalization is part
-    of it. `deformation` says how images move, `noise` how its parameters are drawn, `padding` what
-    lies outside the image. `batch_size`, `compiled` and `device` change speed and memory, not which
-    noise is drawn.
+    `model` maps images in [0, 1], [n, c, h, w], to logits, [n, num_classes], or is what
+    `load_model` returns; normalization is part of it. `deformation` says how images move, `noise`
+    how its parameters are drawn, `padding` what lies outside the image. `num_classes` is read from
+    the model's first output if it is None. `batch_size`, `compiled` and `device` change speed and
+    memory, not which noise is drawn.
+
+    Images are floats in [0, 1], [c, h, w] or [h, w], as tensors or NumPy arrays; or bytes, also
+    [h, w, c]; or PIL images. They are not resized.
 
     >>> import torch
     >>> from deformrs import Rotation, SmoothedClassifier, Uniform
@@ -43,16 +54,18 @@ class SmoothedClassifier:
     ...     return torch.stack([left.sum((1, 2, 3)), right.sum((1, 2, 3))], dim=1)
     >>> image = torch.zeros(1, 8, 8)
     >>> image[:, 3:5, 5:7] = 1
-    >>> g = SmoothedClassifier(brighter_side, Rotation(), Uniform(0.5), num_classes=2)
+    >>> g = SmoothedClassifier(brighter_side, Rotation(), Uniform(0.5))
     >>> g.certify(image, n=1000).prediction
     1
+    >>> g
+    SmoothedClassifier(brighter_side, Rotation(), Uniform(scale=0.5), num_classes=2)
     """
 
     # Frozen: the noise that is certified is the noise that is sampled.
-    model: Callable[[Tensor], Tensor] = field(repr=False)
+    model: Callable[[Tensor], Tensor]
     deformation: Deformation
     noise: NoiseLaw
-    num_classes: int
+    num_classes: int | None = None
     _: KW_ONLY
     padding: Padding = "zeros"
     batch_size: int = 256
@@ -67,6 +80,8 @@ class SmoothedClassifier:
                 "must map images to logits",
                 "pass a module or a function",
             )
+        if isinstance(self.model, ReadyModel):
+            object.__setattr__(self, "model", self.model.module)
         if not isinstance(self.deformation, Deformation):
             raise InputError(
                 "deformation", self.deformation, "must be a Deformation", "e.g. Rotation()"
@@ -75,16 +90,29 @@ class SmoothedClassifier:
             raise InputError("noise", self.noise, "must be a noise law", "e.g. Uniform(0.5)")
         self.deformation.check_registered()
         self.noise.check_registered()
-        check_integer("num_classes", self.num_classes, least=2)
+        if self.num_classes is not None:
+            check_integer("num_classes", self.num_classes, least=2)
         check_integer("batch_size", self.batch_size, least=1)
         check_choice("padding", self.padding, get_args(Padding))
         check_choice("compiled", self.compiled, get_args(Compiled))
         if self.device is not None:
             object.__setattr__(self, "device", usable_device(self.device))
 
+    def __repr__(self) -> str:
+        name = getattr(self.model, "__qualname__", type(self.model).__qualname__)
+        if isinstance(self.model, nn.Module):
+            name = str(self.model._get_name())  # type: ignore[no-untyped-call]
+        default = {field.name: field.default for field in fields(self)}
+        options = "".join(
+            f", {key}={getattr(self, key)!r}"
+            for key in ("num_classes", "padding", "compiled")
+            if getattr(self, key) != default[key]
+        )
+        return f"SmoothedClassifier({name}, {self.deformation!r}, {self.noise!r}{options})"
+
     def certify(
         self,
-        image: Tensor,
+        image: ImageLike,
         n: int = 100_000,
         n0: int = 100,
         alpha: float = 1e-3,
@@ -97,11 +125,11 @@ class SmoothedClassifier:
     ) -> Certificate:
         """Certify the prediction for one image.
 
-        image: [c, h, w], floating point in [0, 1]. `n0` samples select the class, `n` fresh ones
-        bound its probability; with `stopping`, as few of them as decide its queries. `index` is the
-        image's number in its dataset, so that different images get different noise. `method` names
-        a bound of `deformrs.statistics`, chosen before the counts are seen: by default
-        Clopper-Pearson, and with `stopping` the any-time bound.
+        `n0` samples select the class, `n` fresh ones bound its probability; with `stopping`, as few
+        of them as decide its queries. `index` is the image's number in its dataset, so that
+        different images get different noise. `method` names a bound of `deformrs.statistics`,
+        chosen before the counts are seen: by default Clopper-Pearson, and with `stopping` the
+        any-time bound.
 
         Guarantee: the certificate is false with probability at most alpha.
         """
@@ -110,15 +138,34 @@ class SmoothedClassifier:
 
     def certify_batch(
         self,
-        images: Sequence[Tensor],
-        indices: Sequence[int],
-        plan: SamplingPlan,
+        images: Sequence[ImageLike] | Tensor | NDArray[np.generic],
+        indices: Sequence[int] | None = None,
+        plan: SamplingPlan | None = None,
         progress: Progress | None = None,
     ) -> list[Certificate]:
         """Certify several images of one size, whose samples share batches.
 
+        `images` is a sequence of images or one array, [n, c, h, w]; `indices` are their numbers in
+        their dataset, by default 0, 1, and so on. The default plan is that of `certify`.
+
+        >>> import torch
+        >>> from deformrs import Rotation, SmoothedClassifier, Uniform
+        >>> from deformrs.plan import SamplingPlan
+        >>> bright = lambda x: torch.stack([x.mean((1, 2, 3)), 0.5 - x.mean((1, 2, 3))], 1)
+        >>> g = SmoothedClassifier(bright, Rotation(), Uniform(0.5))
+        >>> images = torch.stack([torch.zeros(1, 8, 8), torch.ones(1, 8, 8)])
+        >>> [c.prediction for c in g.certify_batch(images, plan=SamplingPlan(n=100))]
+        [1, 0]
+
         Guarantee: each certificate is false with probability at most `plan.alpha`.
         """
+        if plan is None:
+            plan = SamplingPlan()
+        elif not isinstance(plan, SamplingPlan):
+            raise InputError(
+                "plan", repr(plan), "must be a SamplingPlan", "e.g. SamplingPlan(n=1000, seed=0)"
+            )
+        indices = range(len(images)) if indices is None else indices
         batch, space = self._validated(images, indices, plan.seed)
         rule = self._rule(plan, space)
         # Select: n0 samples choose each image's candidate class.
@@ -147,7 +194,7 @@ class SmoothedClassifier:
 
     def predict(
         self,
-        image: Tensor,
+        image: ImageLike,
         n: int = 1000,
         alpha: float = 1e-3,
         seed: int = 0,
@@ -165,12 +212,12 @@ class SmoothedClassifier:
         """
         check_alpha(alpha)
         counts = self.count(image, n, Stage.PREDICT, seed=seed, index=index, shift=shift)
-        second, first = sorted(range(self.num_classes), key=lambda c: (counts[c], -c))[-2:]
+        second, first = sorted(range(len(counts)), key=lambda c: (counts[c], -c))[-2:]
         return first if sign_test(counts[first], counts[second]) <= alpha else None
 
     def count(
         self,
-        image: Tensor,
+        image: ImageLike,
         n: int,
         stage: Stage,
         *,
@@ -186,7 +233,7 @@ class SmoothedClassifier:
 
     def count_batch(
         self,
-        images: Sequence[Tensor],
+        images: Sequence[ImageLike],
         indices: Sequence[int],
         n: int,
         stage: Stage,
@@ -205,12 +252,12 @@ class SmoothedClassifier:
         spans = _spans(indices, stage, n)
         return _rows(self.sampler.count(batch, spans, seed=seed, shift=centre, progress=progress))
 
-    def classify(self, images: Sequence[Tensor]) -> list[int]:
+    def classify(self, images: Sequence[ImageLike]) -> list[int]:
         """Return the model's own predictions for images of one size. They carry no guarantee."""
         check_evaluating(self.model)
         return self.sampler.classify(self._stacked(images))
 
-    def warm_up(self, image: Tensor, *, together: int = 1) -> None:
+    def warm_up(self, image: ImageLike, *, together: int = 1) -> None:
         """Compile for images of this shape now, if requested, rather than at the first use.
 
         `together` is the number of images that share batches. `sampler.compiled` then says how the
@@ -227,9 +274,25 @@ class SmoothedClassifier:
                 return parameter.device
         return image.device
 
+    def classes_for(self, image: Tensor) -> int:
+        """Return the number of classes, read from the model's output for this image if not given.
+
+        image: [c, h, w]
+        """
+        if self.num_classes is None:
+            check_evaluating(self.model)
+            with torch.inference_mode():
+                scores = scores_of(self.model, image[None].to(self.device_for(image)))
+            object.__setattr__(self, "num_classes", scores.shape[1])
+        return self.num_classes  # type: ignore[return-value]
+
     @cached_property
     def sampler(self) -> Sampler:
         """The sampler of this classifier."""
+        if self.num_classes is None:
+            raise InputError(
+                "num_classes", None, "must be known here", "give it, or certify an image first"
+            )
         return Sampler(
             self.model,
             self.deformation,
@@ -241,10 +304,13 @@ class SmoothedClassifier:
         )
 
     def _validated(
-        self, images: Sequence[Tensor], indices: Sequence[int], seed: int
+        self,
+        images: Sequence[ImageLike] | Tensor | NDArray[np.generic],
+        indices: Sequence[int],
+        seed: int,
     ) -> tuple[Tensor, Space]:
         """Check everything that sampling needs; return the batch and its parameter space."""
-        if not images or len(images) != len(indices):
+        if not len(images) or len(images) != len(indices):
             raise InputError(
                 "the number of indices",
                 f"{len(indices)} for {len(images)} images",
@@ -260,18 +326,26 @@ class SmoothedClassifier:
         self.noise.check_for_sampling(space)
         return batch, space
 
-    def _stacked(self, images: Sequence[Tensor]) -> Tensor:
+    def _stacked(self, images: Sequence[ImageLike] | Tensor | NDArray[np.generic]) -> Tensor:
         """Return images of one size as a batch on their device: [k, c, h, w]."""
-        for image in images:
-            check_images("image", image, rank=3)
-            if image.shape != images[0].shape or image.dtype != images[0].dtype:
+        if isinstance(images, Tensor | np.ndarray) and images.ndim != 4:
+            raise InputError(
+                "images",
+                f"of shape {tuple(images.shape)}",
+                "must be N x C x H x W if they are one array",
+                "image[None] for a single one, images[:, None] for grey ones",
+            )
+        tensors = [as_image("image", image) for image in images]
+        for image in tensors:
+            if image.shape != tensors[0].shape or image.dtype != tensors[0].dtype:
                 raise InputError(
                     "the images",
-                    f"of shapes {tuple(images[0].shape)} and {tuple(image.shape)}",
+                    f"of shapes {tuple(tensors[0].shape)} and {tuple(image.shape)}",
                     "must agree in shape and type to share batches",
                     "certify them one by one",
                 )
-        return torch.stack([image.detach() for image in images]).to(self.device_for(images[0]))
+        self.classes_for(tensors[0])
+        return torch.stack([image.detach() for image in tensors]).to(self.device_for(tensors[0]))
 
     @cached_property
     def _rules(self) -> dict[tuple[SamplingPlan, Space], Rule | None]:

@@ -8,8 +8,9 @@ from small_files import scores, some_images, tiny_net
 from torch import Tensor, nn
 
 from deformrs.errors import ModelError
+from deformrs.execution import read_logits
 from deformrs.models import NetworkSpec
-from deformrs.models.types import Classifier, read_logits
+from deformrs.models.types import Classifier
 
 
 def test_the_input_is_left_as_it_is() -> None:

@@ -16,12 +16,12 @@ from torch.export import ExportedProgram
 
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, ModelError, first_line
+from deformrs.execution import read_logits
 from deformrs.models.optional_dependencies import quiet
 from deformrs.models.types import (
     NetworkSpec,
     ResolvedSource,
     in_batches,
-    read_logits,
     require_trust,
 )
 from deformrs.models.weights import require_file

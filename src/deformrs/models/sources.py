@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 import torch
+from torch import nn
 
 from deformrs.checks import check_choice
 from deformrs.config import Config
@@ -44,7 +45,7 @@ _WEIGHTS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
 
 
 def load_model(
-    source: str | NetworkSpec,
+    source: str | Path | NetworkSpec | nn.Module,
     *,
     weights: Path | None = None,
     preparation: Preparation | None = None,
@@ -64,7 +65,7 @@ def load_model(
         torchvision:resnet18  likewise
         hf:ORG/NAME           an image classifier of Hugging Face; also hf:FOLDER
 
-    A NetworkSpec, a network that exists already, is copied.
+    A module, or a NetworkSpec with its normalisation, is copied, and evaluated whatever its mode.
 
     `weights` is a .safetensors or .pth file with a state dict. For mymodel.py:build it may be that
     of a run folder, whose preprocessing then applies. `mean` and `std` override those of the
@@ -93,6 +94,8 @@ def load_model(
     if weights is not None:
         weights = Path(weights)
         require_file("the weights file", weights)
+    if isinstance(source, nn.Module):
+        source = NetworkSpec(source)
     if isinstance(source, NetworkSpec):
         name = f"a {type(source.module).__name__}"
         _check_no_weights(name, weights)

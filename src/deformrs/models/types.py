@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -12,6 +12,7 @@ from deformrs.checks import is_real
 from deformrs.config import Config
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, ModelError
+from deformrs.execution import ReadyModel, read_logits
 
 _MOST = 2.0
 """No published mean or standard deviation of images in [0, 1] is above that."""
@@ -52,8 +53,8 @@ class ResolvedSource:
 
 
 @dataclass(frozen=True)
-class LoadedModel:
-    """A classifier that is ready to be certified.
+class LoadedModel(ReadyModel):
+    """A classifier that is ready to be certified; `SmoothedClassifier` takes it as its model.
 
     `module` maps N x C x H x W images in [0, 1] (float32) to N x K logits (float32). It is in
     evaluation mode, on its device, and its weights require no gradients. `preparation` turns a
@@ -129,6 +130,9 @@ class Classifier(nn.Module):
             column = None if values is None else torch.tensor(values).view(1, -1, 1, 1)
             self.register_buffer(name, column, persistent=False)
 
+    def _get_name(self) -> str:
+        return f"Classifier({type(self.network).__name__})"
+
     def forward(self, images: Tensor) -> Tensor:
         if self.mean is None or self.std is None:
             inputs = images
@@ -154,38 +158,6 @@ class Classifier(nn.Module):
         layout = torch.channels_last
         ordered = not self.channels_last or images.is_contiguous(memory_format=layout)
         return images.dtype == self.dtype and ordered
-
-
-def read_logits(output: object) -> Tensor:
-    """Return the logits in a network's output; raise if it is ambiguous which they are."""
-    logits = output
-    if isinstance(output, Mapping) and "logits" in output:
-        logits = output["logits"]
-    elif isinstance(getattr(output, "logits", None), Tensor):
-        logits = output.logits  # type: ignore[attr-defined]
-    elif isinstance(output, Mapping) and len(output) == 1:
-        logits = next(iter(output.values()))
-    elif isinstance(output, Sequence) and len(output) == 1:
-        logits = output[0]
-    if not isinstance(logits, Tensor):
-        length = f" of {len(output)}" if isinstance(output, Mapping | Sequence) else ""
-        raise ModelError(
-            "the network's output",
-            f"a {type(output).__name__}{length}",
-            "must be logits, or hold them as its only entry or as 'logits'",
-            "return the logits alone",
-        )
-    # Fully convolutional networks return N x K x 1 x 1.
-    if logits.dim() > 2 and set(logits.shape[2:]) == {1}:
-        logits = logits.flatten(1)
-    if logits.dim() != 2 or not logits.is_floating_point():
-        raise ModelError(
-            "the network's output",
-            f"{logits.dtype} of shape {tuple(logits.shape)}",
-            "must be N x K floating-point logits",
-            "use a classifier of whole images",
-        )
-    return logits
 
 
 def in_batches(run: Callable[[Tensor], Tensor], images: Tensor, size: int | None) -> Tensor:

@@ -87,7 +87,7 @@ class Exhibit:
     def check_classifier(self, classifier: SmoothedClassifier) -> None:
         """Raise unless the certificate can be that classifier's."""
         self.check_deformation(classifier.deformation)
-        own = classifier.noise, classifier.num_classes
+        own = classifier.noise, classifier.classes_for(self.image)
         certified = self.certificate.law, len(self.certificate.counts.estimation)
         for name, value, rule in zip(("the noise", "num_classes"), own, certified, strict=True):
             if value != rule:
