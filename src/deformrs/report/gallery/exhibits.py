@@ -19,10 +19,11 @@ from deformrs.certificate import Certificate
 from deformrs.checks import check_integer, check_seed
 from deformrs.config import Config
 from deformrs.data.loading import data_of
-from deformrs.dataset import Dataset, tensor_digest
+from deformrs.dataset import tensor_digest
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError
 from deformrs.geometry import Padding, check_images, size_of
+from deformrs.inputs import Dataset, as_image, as_pair
 from deformrs.report.curves import save_figure
 from deformrs.report.gallery.tiles import (
     DPI,
@@ -414,8 +415,9 @@ def _image_of(images: Images, index: int) -> Tensor:
         raise InputError(
             "the image", index, f"must lie in [0, {len(images) - 1}]", "choose another"
         )
-    item = images[index]
-    return torch.as_tensor(item[0] if isinstance(item, tuple) else item)
+    name, item = f"image {index}", images[index]
+    image = as_pair(name, item)[0] if isinstance(item, tuple | list | dict) else item
+    return as_image(name, image)  # type: ignore[arg-type]  # it checks that
 
 
 def changed_image(index: int) -> InputError:
