@@ -10,7 +10,14 @@ from typing import Literal, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from deformrs.errors import DeformRSError, InputError, ModelError, NoMemoryError, first_line
+from deformrs.errors import (
+    DeformRSError,
+    InputError,
+    ModelError,
+    NoMemoryError,
+    first_line,
+    nearest,
+)
 
 Compiled = Literal["no", "default", "max-autotune"]
 """How torch.compile is used."""
@@ -50,11 +57,18 @@ def usable_device(device: torch.device | str) -> torch.device:
             raise RuntimeError("it computes nothing")
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = first_line(error).split(". ")[0].rstrip(".")
+        if reason.startswith("Expected one of"):
+            reason = "torch knows no such device"
+        kind = str(device).partition(":")[0].strip().lower().replace("gpu", "cuda")
+        close = nearest(kind, ("cuda", "cpu", "auto"))
+        remedy = "e.g. 'cpu' or 'cuda'" if close in (None, kind) else f"did you mean {close!r}?"
+        if close == "cuda" and not torch.cuda.is_available():
+            remedy = "torch finds no GPU here: use 'cpu'"
         raise InputError(
             "the device",
             repr(str(device)),
             f"cannot be used here ({reason[:120]})",
-            "e.g. 'cpu' or 'cuda'",
+            remedy,
         ) from error
     return usable
 

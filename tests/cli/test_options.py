@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from commands import deformrs, fails
 from deformrs.cli.options import ModelOptions
 from deformrs.config import Config
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.execution import chosen_device
+from deformrs.runs import load_run, read_config
 from deformrs.runs.folder import RELATIVE_TO, located, located_code, start_of
 
 FACTORY = """
@@ -81,6 +86,91 @@ def test_names_are_no_paths_even_where_folders_are_called_so(
 @pytest.mark.parametrize("text", ["timm:resnet18", "digits", "/nowhere/at/all", "rotation"])
 def test_what_is_no_file_stays_as_it_is(tmp_path: Path, text: str) -> None:
     assert located(text, tmp_path, {RELATIVE_TO: ".."}) == text
+
+
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+FEW = ["--n", "30", "--n0", "20", "--device", "cpu"]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_class_names_match_folders_and_go_with_the_run(tmp_path: Path, network: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (10, 28, 28), dtype=np.uint8)
+    for number in (9, 4, 0):
+        folder = tmp_path / "photos" / WORDS[number]
+        folder.mkdir(parents=True)
+        Image.fromarray(pixels[number]).save(folder / "a.png")
+    names = tmp_path / "names.txt"
+    names.write_text("\n".join(WORDS))
+    run = ["--model", "network", "--deformation", "rotation", "--noise", "uniform:20deg", *FEW]
+    certify = ["certify", *run, "--data", "photos"]
+    assert "number of class folders is 3" in fails(*certify, "--out", "no", cwd=tmp_path)
+    deformrs(*certify, "--class-names", "names.txt", "--out", "run", cwd=tmp_path)
+    results = load_run(tmp_path / "run")
+    assert {r.source: r.label for r in results} == {
+        "four/a.png": 4,
+        "nine/a.png": 9,
+        "zero/a.png": 0,
+    }
+    config = read_config(tmp_path / "run")
+    assert config["data"]["class_names"] == list(WORDS)  # type: ignore[index,call-overload]
+    assert "class_names" not in config["options"]  # type: ignore[operator]
+    names.rename(tmp_path / "elsewhere.txt")
+    deformrs("report", "run", cwd=tmp_path)
+    for word in ("zero", "four", "nine"):
+        assert word in (tmp_path / "run" / "report" / "report.html").read_text()
+    image = "photos/four/a.png"
+    predict = ["predict", image, *FEW[:-2], "--alpha", "0.5", "--n", "200", "--json"]
+    plain = json.loads(deformrs(*predict, *run, cwd=tmp_path).stdout)
+    assert plain["class_name"] is None
+    name = WORDS[plain["prediction"]]
+    found = deformrs(*predict, "--run", "run", cwd=tmp_path).stdout
+    assert json.loads(found)["class_name"] == name
+    given = deformrs(*predict, *run, "--class-names", "elsewhere.txt", cwd=tmp_path).stdout
+    assert json.loads(given)["class_name"] == name
+    (tmp_path / "short.txt").write_text("one\ntwo\n")
+    short = ["--class-names", "short.txt"]
+    assert "2; it must be that of its scores, 10" in fails(*predict, *run, *short, cwd=tmp_path)
+    assert "must name the 10 classes" in fails("report", "run", *short, cwd=tmp_path)
+    assert "names.txt is not readable" in fails(
+        *certify, "--class-names", "names.txt", "--out", "run", cwd=tmp_path
+    )
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_report_names_the_classes_of_a_run_without_names(tmp_path: Path, network: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 28, 28), dtype=np.uint8)
+    np.savez(tmp_path / "some.npz", images=pixels, labels=[3, 4, 5])
+    deformrs(
+        *("certify", "--model", network, "--data", "some.npz", "--deformation", "rotation"),
+        *("--noise", "uniform:20deg", *FEW, "--out", "run"),
+        cwd=tmp_path,
+    )
+    (tmp_path / "names.json").write_text(json.dumps(WORDS))
+    deformrs("report", "run", "--class-names", "names.json", cwd=tmp_path)
+    assert "three" in (tmp_path / "run" / "report" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["certify", "--model", "net", "--data", ""],
+        ["certify", "--model", "net", "--noise", " "],
+        ["certify", "--model", "net", "--region="],
+        ["train", "--data", "digits", "--model", ""],
+        ["predict", "a.png", "--run", "", "--n", "10"],
+        ["gallery", "--deformation", "\t"],
+        ["report", "run", "--class-names", ""],
+        ["sweep", "--out", ""],
+        ["pack", "run", ""],
+        ["bench", "--device", ""],
+        ["quickstart", "--out", ""],
+    ],
+)
+def test_an_empty_value_is_an_error_that_names_its_option(command: list[str]) -> None:
+    line = fails(*command, code=2)
+    option = next((part for part in reversed(command[:4]) if part.startswith("--")), "argument")
+    assert f"{option.rstrip('=')} " in line
+    assert "is empty" in line
 
 
 @pytest.mark.parametrize("text", ["cudda", "meta", "cuda:77", ""])

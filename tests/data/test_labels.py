@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 import torchvision_ops
-from deformrs.data.labels import imagenet_names, imagenet_wnids, in_imagenet_order, label_folders
+from deformrs.data.labels import (
+    check_class_names,
+    imagenet_names,
+    imagenet_wnids,
+    in_imagenet_order,
+    label_folders,
+    read_class_names,
+    unknown_class,
+)
 from deformrs.errors import InputError
 
 FOLDERS = ["n01440764", "n02123045"]  # tench, tabby
@@ -61,3 +72,78 @@ def test_imagenets_classes() -> None:
     }
     assert {number: imagenet_names()[number] for number in known} == known
     assert imagenet_wnids()["n02123045"] == 281
+
+
+PETS = ("Café cat", "hound", "no, bird")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("names.txt", "Café cat\nhound\nno, bird"),
+        ("names.txt", "\ufeffCafé cat\r\n  hound\r\nno, bird\r\n\r\n"),
+        ("names.json", json.dumps(PETS)),
+        ("names", json.dumps(PETS, ensure_ascii=False)),
+        ("names.json", json.dumps({"1": "hound", "0": "Café cat", "2": "no, bird"})),
+        ("names.json", json.dumps({"hound": 1, "Café cat": 0, "no, bird": 2})),
+        ("keras.json", json.dumps({str(k): [f"n{k}", name] for k, name in enumerate(PETS)})),
+        ("config.json", json.dumps({"id2label": dict(enumerate(PETS)), "label2id": {}})),
+    ],
+)
+def test_files_of_class_names(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_bytes(content.encode())
+    assert read_class_names(tmp_path / name) == PETS
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "must be a list of names"),
+        (b"cat\n\ndog\n", "'' for class 1; it must have a name for each class"),
+        ("café".encode("latin-1"), "not readable .*must be UTF-8"),
+        (b'["cat", ', "not readable .*JSON"),
+        (b'{"1": "cat", "2": "dog"}', "class indices are not 0 to 1"),
+        (b'{"one": "cat"}', "not readable .*'one'"),
+        (b'{"cat": 0, "dog": 0}', "class indices are not 0 to 1"),
+        (b'["cat", 3]', "3 for class 1"),
+        (b'[["a"]]', r"\['a'\] for class 0"),
+        (b"{}", "must be a list of names"),
+    ],
+)
+def test_files_that_name_no_classes(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "names").write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        read_class_names(tmp_path / "names")
+    with pytest.raises(InputError, match="No such file"):
+        read_class_names(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("names", ["cat", [], ["cat", " "], [1, 2]])
+def test_class_names_in_python(names: list[str]) -> None:
+    with pytest.raises(InputError, match="class_names is"):
+        check_class_names(names)
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "class_names", "num_classes", "remedy"),
+    [
+        ("tabbi", [], ("cat", "tabby"), 2, "did you mean 'tabby'"),
+        ("hot dogg", ["cat"], ("cat", "dig"), 2, ": correct it$"),
+        ("tabbi", [], None, 1000, "did you mean 'tabby'"),
+        ("tabbi", ["goldfish"], None, None, "did you mean 'tabby'"),
+        ("n0212304", ["n01443537"], None, None, "did you mean 'n02123045'"),
+        ("tabbi", [], None, None, "must be an integer: .* by --class-names FILE"),
+        ("tabbi", ["3"], None, 10, "must be an integer, of the same kind as '3'"),
+        ("tabbi", ["tench"], imagenet_names(), 1000, "did you mean 'tabby'"),
+    ],
+)
+def test_only_classes_of_the_model_are_suggested(
+    word: str,
+    known: list[str],
+    class_names: tuple[str, ...] | None,
+    num_classes: int | None,
+    remedy: str,
+) -> None:
+    error = unknown_class("the label", word, known, class_names, num_classes)
+    with pytest.raises(InputError, match=remedy):
+        raise error

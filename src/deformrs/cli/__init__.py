@@ -8,6 +8,7 @@ import platform
 import sys
 import warnings
 from importlib import import_module
+from itertools import pairwise
 from typing import TextIO
 
 import click
@@ -102,7 +103,19 @@ class _Verbs(click.Group):
         if not name.startswith("-") and name not in VERBS:
             hint = did_you_mean(name, VERBS, "see deformrs --help")
             ctx.fail(f"the verb is {name!r}; it must be one of {', '.join(VERBS)}: {hint}")
+        _check_values(ctx, args)
         return super().resolve_command(ctx, args)
+
+
+def _check_values(ctx: click.Context, args: list[str]) -> None:
+    """Refuse values that are empty, as an unset shell variable leaves them."""
+    for before, value in pairwise(args):
+        option, assigned, rest = value.partition("=")
+        if assigned and option.startswith("--") and not rest.strip():
+            before, value = option, ""
+        if not value.strip() and before != "--note":
+            name = before if before.startswith("-") else f"the argument after {before!r}"
+            ctx.fail(f"{name} is empty; leave it out, or give a value (is a variable unset?)")
 
 
 @click.group(

@@ -81,7 +81,7 @@ def smooth_as(
 
 
 def load_model_of_run(run: Path, model: ModelOptions, smoothing: SmoothingOptions) -> LoadedModel:
-    """Load the model of a run; without class names of its own it gets those of the images.
+    """Load the model of a run; unless the options name its classes, the run does.
 
     Raise if model, preparation or plug-in differ from those that were certified.
     """
@@ -106,7 +106,6 @@ def load_model_of_run(run: Path, model: ModelOptions, smoothing: SmoothingOption
             "restore it, or certify again",
         )
     names = data.get("class_names") if isinstance(data, dict) else None
-    own = loaded.class_names is not None
-    if not own and isinstance(names, list) and len(names) == config.get("num_classes"):
-        loaded = dataclasses.replace(loaded, class_names=tuple(map(str, names)))
-    return loaded
+    if not isinstance(names, list) or len(names) != config.get("num_classes") or model.class_names:
+        return loaded
+    return dataclasses.replace(loaded, class_names=tuple(map(str, names)))

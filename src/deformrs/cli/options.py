@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 import click
 
 from deformrs.checks import check_alpha, check_integer, check_seed
-from deformrs.cli.parameters import BatchSize, NonEmpty, Numbers, Word
+from deformrs.cli.parameters import BatchSize, NonEmpty, Numbers, Word, class_names_option
 from deformrs.config import Config
 from deformrs.data import HeldOut, ImageSet, load_data
 from deformrs.data.download import DownloadProgress
@@ -36,8 +36,11 @@ Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
 Options = TypeVar("Options")
 
-EXECUTION = ("compile", "device", "batch_size", "trust_code")
-"""Options of a model that a later command may choose anew; a run does not store them."""
+EXECUTION = ("compile", "device", "batch_size", "trust_code", "class_names")
+"""Options of a model that a later command may choose anew; a run does not store them.
+
+It stores the class names themselves, with its images.
+"""
 
 
 class PreparationOptions:
@@ -75,6 +78,7 @@ class ModelOptions(PreparationOptions):
     device: str = "auto"
     batch_size: int | None = None
     trust_code: bool = False
+    class_names: tuple[str, ...] | None = None
 
     def load(self) -> LoadedModel:
         """Load the model onto its device; its preparation is what the options leave of its own."""
@@ -90,6 +94,7 @@ class ModelOptions(PreparationOptions):
             precision=self.precision,
             device=chosen_device(self.device),
             trust_code=self.trust_code,
+            class_names=self.class_names,
         )
         return dataclasses.replace(loaded, preparation=self.preparation(loaded.preparation))
 
@@ -263,6 +268,7 @@ def model_options(*, required: bool) -> Decorator:
         ),
         click.option("--weights", help="A .safetensors or .pth state dict for the network."),
         trust_code_option,
+        class_names_option,
         *preparation_options,
         click.option(
             "--precision",

@@ -54,7 +54,9 @@ class BatchSize(click.ParamType):  # type: ignore[type-arg]  # generic since cli
     ) -> int | None:
         if value == "auto":
             return None
-        return int(click.IntRange(min=1).convert(str(value), param, ctx))  # type: ignore[arg-type]
+        if not str(value).isdecimal() or int(str(value)) < 1:
+            self.fail(f"{value!r} must be auto, or an integer above 0", param, ctx)
+        return int(str(value))
 
 
 class NonEmpty(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3
@@ -68,6 +70,26 @@ class NonEmpty(click.ParamType):  # type: ignore[type-arg]  # generic since clic
         if not str(value).strip(" ,"):
             self.fail("it is empty; leave it out, or give e.g. 10deg", param, ctx)
         return str(value)
+
+
+class ClassNames(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3
+    """A file of class names, which become a tuple."""
+
+    name = "file"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        from deformrs.data.labels import read_class_names
+
+        return read_class_names(Path(str(value)))
+
+
+class_names_option = click.option(
+    "--class-names",
+    type=ClassNames(),
+    help="File of the model's class names in its order: one per line, or JSON.",
+)
 
 
 def is_typed(option: str) -> bool:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import shutil
 import webbrowser
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from deformrs.cli.parameters import Word, check_writable, split_list
+from deformrs.cli.parameters import (
+    NonEmpty,
+    Word,
+    check_writable,
+    class_names_option,
+    split_list,
+)
+
+if TYPE_CHECKING:
+    from deformrs.runs import StoredRun
 
 
 @click.command()
@@ -27,7 +38,7 @@ from deformrs.cli.parameters import Word, check_writable, split_list
     type=Word("clopper_pearson", "bonferroni", "anytime"),
     help="Certify anew with this bound.",
 )
-@click.option("--radii", help="Radii of the tables, e.g. 10deg,30deg.")
+@click.option("--radii", type=NonEmpty(), help="Radii of the tables, e.g. 10deg,30deg.")
 @click.option(
     "--region", "regions", multiple=True, help="'rotation<=10deg, scale=0.8..1.2, shift<=4px'."
 )
@@ -36,6 +47,7 @@ from deformrs.cli.parameters import Word, check_writable, split_list
     type=click.Path(path_type=Path),
     help="CSV of accuracies to compare with: dataset,deformation,radius,accuracy[,name].",
 )
+@class_names_option
 @click.option("--title", default="Certified robustness", help="Title of the page.")
 @click.option("--note", default="", help="A paragraph below the title.")
 @click.option("--no-images", is_flag=True, help="Leave the images out.")
@@ -60,6 +72,7 @@ def report(
     radii: str | None,
     regions: tuple[str, ...],
     reference: Path | None,
+    class_names: tuple[str, ...] | None,
     title: str,
     note: str,
     no_images: bool,
@@ -102,6 +115,8 @@ def report(
         )
     check_writable("--export", export)
     stored = [read_run(folder, alpha=alpha, method=method) for folder in runs]
+    if class_names is not None:
+        stored = [_named(run, class_names) for run in stored]
     sections = sections_of(stored, radii=split_list(radii), regions=regions, reference=reference)
     width = shutil.get_terminal_size((100, 24)).columns - 2
     for section in sections:
@@ -128,6 +143,22 @@ def _open(page: Path) -> bool:
         return webbrowser.open(page.resolve().as_uri())
     except webbrowser.Error:
         return False
+
+
+def _named(run: StoredRun, names: tuple[str, ...]) -> StoredRun:
+    """Return the run with these names of its classes."""
+    from deformrs.errors import InputError
+
+    number, data = run.config.get("num_classes"), run.config.get("data")
+    if len(names) != number:
+        raise InputError(
+            "--class-names",
+            f"{len(names)} names",
+            f"must name the {number} classes of {run.folder}",
+            "correct the file, or leave it out",
+        )
+    data = (data if isinstance(data, dict) else {}) | {"class_names": list(names)}
+    return dataclasses.replace(run, config=run.config | {"data": data})
 
 
 def _runs_of(folder: Path) -> list[Path]:

@@ -16,6 +16,7 @@ from deformrs.cli.certify import certify_job
 from deformrs.cli.defaults import certification, no_test_images
 from deformrs.cli.jobs import prepare
 from deformrs.cli.options import trust_code_option
+from deformrs.cli.parameters import NonEmpty
 from deformrs.cli.progress import Downloads, print_plain
 from deformrs.cli.sweep_file import REPORT, Sweep, plan_sweep, read_sweep
 from deformrs.cli.sweep_run import SweepRun
@@ -171,7 +172,7 @@ def _row(run: SweepRun, results: Sequence[Result], columns: Sequence[str]) -> li
 @click.option("--seed", type=int, help="Seed of training and certification.  [0]")
 @click.option("--n", type=int, help="Samples of an image, at most.  [100000]")
 @click.option("--max", "most", type=int, help="Certify only N images.")
-@click.option("--radii", help="Radii to decide, e.g. 10deg,30deg.")
+@click.option("--radii", type=NonEmpty(), help="Radii to decide, e.g. 10deg,30deg.")
 @click.option("--region", "regions", multiple=True, help="A region to decide; again for more.")
 @click.option("--device", help="cpu, cuda, cuda:1; with a FILE too.")
 @click.option(

@@ -167,7 +167,8 @@ def _load_listed(folder: Path, request: DataRequest) -> ImageFolder:
         if class_names is None:
             line, word = next((line, word) for line, _, word in rows if word not in indices)
             what = f"the label on line {line} of {LABELS}"
-            raise unknown_class(what, word, indices, request.class_names)
+            names, number = request.class_names, request.num_classes
+            raise unknown_class(what, word, indices, names, number)
         indices, rule = {word: index for index, word in enumerate(class_names)}, BY_WORD_ORDER
     labels = [indices[word] for _, _, word in rows]
     rule = f"{LABELS}: {rule}"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
-from deformrs.errors import InputError, nearest
+from deformrs.errors import InputError, nearest, printable
 
 IMAGENET_CLASSES = files("deformrs.data") / "imagenet_classes.csv"
 IMAGENET_COUNT = 1000
@@ -86,14 +88,15 @@ def label_folders(
         known = matches.get(rule, {})
         if known and num_classes is not None:
             unknown = next(name for name in names if name not in known)
-            raise unknown_class("a class folder", unknown, known, class_names)
+            raise unknown_class("a class folder", unknown, known, class_names, num_classes)
     if num_classes in (None, len(names)):
         return {name: index for index, name in enumerate(sorted(names))}, BY_FOLDER_ORDER
     raise InputError(
         "the number of class folders",
         len(names),
         f"must be that of the model's classes, {num_classes}, unless their names say what they are",
-        "name them by WordNet id, by the model's class names or by number, or add a labels.csv",
+        "name them by WordNet id, by the model's class names or by number, or add a labels.csv"
+        + ("" if class_names else "; --class-names FILE names the model's classes"),
     )
 
 
@@ -156,23 +159,84 @@ def check_labels(
 
 
 def unknown_class(
-    what: str, word: str, known: Iterable[str], class_names: tuple[str, ...] | None
+    what: str,
+    word: str,
+    known: Iterable[str],
+    class_names: tuple[str, ...] | None,
+    num_classes: int | None,
 ) -> InputError:
-    """Return the error for a word that is no class, with the closest that is one.
+    """Return the error for a word that is no class of the model, with the closest that is one.
 
-    `known` are the words beside it that were recognised.
+    `known` are the words beside it that were recognised. ImageNet's classes are those of a model
+    that has them or has a thousand without names, and of words some of which are ImageNet's.
     """
-    names = (*(class_names or ()), *imagenet_names(), *imagenet_wnids())
+    known = tuple(known)
+    imagenet = in_imagenet_order(class_names) and (
+        num_classes == IMAGENET_COUNT
+        or any(name in imagenet_wnids() for name in known)
+        or bool(_match_names(known, imagenet_names()))
+    )
+    names = (class_names or ()) + ((*imagenet_names(), *imagenet_wnids()) if imagenet else ())
     spelling = {normalized(name): name for name in reversed(names)}
     close = nearest(normalized(word), spelling)
-    example = next(iter(known), None)
-    return InputError(
-        what,
-        repr(word),
-        "must be a class name of the model, a WordNet id or a class name of ImageNet, or an integer"
-        + ("" if example is None else f", of the same kind as {example!r}"),
-        "correct it" if close is None else f"did you mean {spelling[close]!r}?",
-    )
+    kinds = [
+        *(["a class name of the model"] if class_names else []),
+        *(["a WordNet id or a class name of ImageNet"] if imagenet else []),
+        "an integer",
+    ]
+    same = f", of the same kind as {known[0]!r}" if known else ""
+    remedy = "correct it" if names else "or name the model's classes by --class-names FILE"
+    if close is not None:
+        remedy = f"did you mean {spelling[close]!r}?"
+    return InputError(what, repr(word), f"must be {', or '.join(kinds)}{same}", remedy)
+
+
+def read_class_names(path: Path) -> tuple[str, ...]:
+    """Return the class names in a file, in the order of the model's outputs.
+
+    It is a text of one name per line, or JSON: a list of names, {"0": "cat", "1": "dog"},
+    {"0": ["n02123045", "tabby"]}, {"cat": 0, "dog": 1}, or a configuration with `id2label`.
+    """
+    name = f"the file of class names {path}"
+    rule = "must be UTF-8 text with one name per line, or a JSON list or mapping of names"
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix.lower() == ".json" or text.lstrip().startswith(("[", "{")):
+            return check_class_names(_names_in_json(json.loads(text)), name)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InputError(name, f"not readable ({reason})", rule, "check the file") from None
+    return check_class_names([line.strip() for line in text.rstrip().splitlines()], name)
+
+
+def check_class_names(names: Sequence[str], what: str = "class_names") -> tuple[str, ...]:
+    """Return the names as a tuple; raise unless each is text that is not empty."""
+    if isinstance(names, str) or not names:
+        raise InputError(what, repr(names), "must be a list of names", "e.g. ['cat', 'dog']")
+    for index, name in enumerate(names):
+        if not isinstance(name, str) or not name.strip():
+            raise InputError(
+                what, f"{name!r} for class {index}", "must have a name for each class", "add it"
+            )
+    return tuple(printable(name) for name in names)
+
+
+def _names_in_json(content: object) -> list[str]:
+    """Return the names in a list or a mapping, by class index; ValueError if there are none."""
+    if isinstance(content, dict) and isinstance(content.get("id2label"), dict):
+        content = content["id2label"]
+    if isinstance(content, list):
+        return content
+    if not isinstance(content, dict):
+        raise ValueError("it is neither a list nor a mapping")
+    if all(isinstance(value, int) for value in content.values()):
+        pairs = [(index, name) for name, index in content.items()]
+    else:
+        pairs = [(int(index), name) for index, name in content.items()]
+    by_index = {index: name[-1] if isinstance(name, list) else name for index, name in pairs}
+    if sorted(by_index) != list(range(len(pairs))):
+        raise ValueError(f"its class indices are not 0 to {len(pairs) - 1}")
+    return [by_index[index] for index in range(len(pairs))]
 
 
 def normalized(name: str) -> str:

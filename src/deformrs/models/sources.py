@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -15,6 +15,7 @@ from torch import nn
 
 from deformrs.checks import check_choice
 from deformrs.config import Config
+from deformrs.data.labels import check_class_names
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, nearest
 from deformrs.execution import usable_device
@@ -54,6 +55,7 @@ def load_model(
     precision: PrecisionChoice = "float32",
     device: torch.device | str = "cpu",
     trust_code: bool = False,
+    class_names: Sequence[str] | None = None,
 ) -> LoadedModel:
     """Return the classifier that `source` names, ready to be certified.
 
@@ -70,7 +72,8 @@ def load_model(
     `weights` is a .safetensors or .pth file with a state dict. For mymodel.py:build it may be that
     of a run folder, whose preprocessing then applies. `mean` and `std` override those of the
     source; of `preparation`, every field that is not None does, and `interpolation` if `resize` is
-    given or it is not the default "bilinear".
+    given or it is not the default "bilinear". `class_names`, one for each output in their order,
+    override the source's.
 
     Guarantee: without `trust_code` no code is executed but that of the Python file that `source`
     names. With it, a .pt2 file is loaded, which can run any code, and so is the Python file that a
@@ -90,6 +93,7 @@ def load_model(
     """
     check_choice("precision", precision, get_args(PrecisionChoice))
     check_normalisation(mean, std)
+    names = None if class_names is None else check_class_names(class_names)
     place = usable_device(device)
     if weights is not None:
         weights = Path(weights)
@@ -138,7 +142,7 @@ def load_model(
         spec.module.to(getattr(torch, chosen))
         if spec.channels_last:
             spec.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return LoadedModel(classifier.to(place), spec.preparation, spec.class_names, about)
+    return LoadedModel(classifier.to(place), spec.preparation, names or spec.class_names, about)
 
 
 def check_source(source: str) -> None:
