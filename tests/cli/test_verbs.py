@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +14,15 @@ import torch
 from PIL import Image
 
 from commands import deformrs, fails
-from deformrs import Region, SmoothedClassifier, Uniform, load_model
+from deformrs import Certificate, Region, SmoothedClassifier, Stopping, Uniform, load_model
 from deformrs.data import load_data, load_image
 from deformrs.data.preparation import Preparation
 from deformrs.deformations import Rotation
 from deformrs.models import SmallCNN, save_model
+from deformrs.plan import SamplingPlan
 from deformrs.rounding import percent_down
 from deformrs.runs import load_run
+from deformrs.sampling import Progress
 
 SAMPLES = ("--n", "200", "--n0", "30", "--device", "cpu")
 
@@ -112,15 +116,52 @@ def test_report_of_nothing(place: Path) -> None:
 
 def test_gallery_of_a_run(place: Path) -> None:
     for arguments, name in (
-        (("--run", "turn30", "--columns", "3"), "certified.png"),
-        (("digit.png", "--run", "turn30", "--columns", "3"), "file.pdf"),
-        (("--kind", "families", "--run", "turn30", *SAMPLES, "--columns", "2"), "families.png"),
+        (("--run", "turn30", "--columns", "3"), "turn30/gallery.png"),
+        (("digit.png", "--run", "turn30", "--columns", "3", "--out", "file.pdf"), "file.pdf"),
+        (("--kind", "families", "--run", "turn30", "--columns", "2"), "turn30/families.png"),
     ):
-        said = deformrs("gallery", *arguments, "--out", name, cwd=place).stdout
+        said = deformrs("gallery", *arguments, *SAMPLES, cwd=place).stdout
         assert f"written: {name}" in said
         assert (place / name).stat().st_size > 5000
-    with Image.open(place / "certified.png") as drawn:
+    with Image.open(place / "turn30/gallery.png") as drawn:
         assert min(drawn.size) > 300
+
+
+def test_a_gallery_samples_further_images_as_its_run_did(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deformrs(
+        *("certify", "--model", "net", "--data", "digits", "--deformation", "rotation"),
+        *("--noise", "uniform:30deg", "--radii", "5deg", "--n", "300", "--n0", "20"),
+        *("--alpha", "0.01", "--max", "2", "--device", "cpu", "--out", "decided"),
+        cwd=place,
+    )
+    plans: list[SamplingPlan] = []
+    certify = SmoothedClassifier.certify_batch
+
+    def record(
+        self: SmoothedClassifier,
+        images: Sequence[torch.Tensor],
+        indices: Sequence[int],
+        plan: SamplingPlan,
+        progress: Progress | None = None,
+    ) -> list[Certificate]:
+        plans.append(plan)
+        return certify(self, images, indices, plan, progress)
+
+    monkeypatch.setattr(SmoothedClassifier, "certify_batch", record)
+    draw = ("gallery", "digit.png", "--columns", "1", "--out", "one.png", "--run")
+    stopping = Stopping(radii=("5deg",))
+    for arguments, expected in (
+        (("turn30",), SamplingPlan(200, 30)),
+        (("decided",), SamplingPlan(300, 20, 0.01, stopping=stopping)),
+        (("decided", "--n", "50"), SamplingPlan(50, 20, 0.01, stopping=stopping)),
+    ):
+        deformrs(*draw, *arguments, cwd=place)
+        assert dataclasses.replace(plans.pop(), method=None) == expected
+    assert not plans
+    deformrs("gallery", "--run", "turn30", "--columns", "1", "--out", "one.png", cwd=place)
+    assert not plans, "stored certificates are used as they are"
 
 
 @pytest.mark.parametrize(
@@ -178,6 +219,57 @@ def test_predict_goes_on_after_a_file_it_cannot_read(place: Path) -> None:
     assert done.stderr.startswith("error: ")
     assert "broken.png" in done.stderr
     assert done.stdout.startswith("digit.png: ")
+
+
+def test_a_glob_may_catch_files_that_are_no_images(place: Path) -> None:
+    mixed = place / "mixed"
+    (mixed / "folder").mkdir(parents=True)
+    for name in ("README.md", ".DS_Store", "labels.csv"):
+        (mixed / name).write_text("file,label")
+    Image.open(place / "digit.png").save(mixed / "b", format="PNG")
+    Image.open(place / "digit.png").save(mixed / "a.PNG")
+    everything = sorted(f"mixed/{path.name}" for path in mixed.iterdir())
+    samples = ("--run", "turn30", *SAMPLES)
+    done = deformrs("predict", *everything, *samples, cwd=place)
+    assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["mixed/a.PNG", "mixed/b"]
+    skipped = "mixed/.DS_Store, mixed/README.md, mixed/folder, mixed/labels.csv"
+    assert done.stderr == f"note: skipped, not images: {skipped}\n"
+    done = deformrs(
+        *("gallery", *everything, *samples, "--columns", "1", "--out", "two.png"), cwd=place
+    )
+    assert done.stderr == f"note: skipped, not images: {skipped}\n"
+    others = [name for name in everything if name.endswith((".md", ".csv"))]
+    assert "without an image (mixed/README.md" in fails("predict", *others, *samples, cwd=place)
+    assert "must be a complete image" in fails("predict", others[0], *samples, cwd=place)
+    assert "missing" in fails("predict", "mixed/*.gif", *samples, cwd=place)
+
+
+def test_predict_says_how_an_image_of_another_size_was_prepared(place: Path) -> None:
+    for name, size in (("large.png", (64, 32)), ("larger.png", (128, 32)), ("same.png", (28, 28))):
+        Image.new("RGB", size, "red").save(place / name)
+    images = ("predict", "large.png", "larger.png", "same.png")
+    noise = ("--deformation", "rotation", "--noise", "uniform:30deg", *SAMPLES)
+    done = deformrs(*images, "--model", "net", *noise, "--resize", "28", "--crop", "28", cwd=place)
+    assert done.stderr.splitlines() == [
+        "note: large.png: 64 px wide and 32 high, prepared as the model expects: shorter side to "
+        "28 px (bilinear), centre 28 x 28, grey",
+        "note: resized or cropped: 1 more of these images",
+    ]
+    done = deformrs(*images, "--run", "turn30", "--json", *SAMPLES, cwd=place)
+    assert done.stderr.splitlines() == [
+        "note: large.png: 64 px wide and 32 high, unlike the run's images, 28 px wide and 28 high: "
+        "noise in px or half sides is another share of it, and the run's accuracy need not carry "
+        "over",
+        "note: of another size than the run's images: 1 more of these images",
+    ]
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["size"] for answer in answers] == [[32, 64], [32, 128], [28, 28]]
+    assert {answer["prepared"] for answer in answers} == {None}
+    sideways = Image.new("L", (28, 40))
+    sideways.getexif()[0x0112] = 6  # the camera was turned
+    sideways.save(place / "sideways.jpg", exif=sideways.getexif())
+    done = deformrs("predict", "sideways.jpg", "--model", "net", *noise, cwd=place)
+    assert done.stderr == "", "turned upright is not another size"
 
 
 def test_a_model_that_changed_since_its_run_is_noticed(tmp_path: Path, network: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from deformrs.certificate import Certificate
@@ -23,7 +24,7 @@ from deformrs.dataset import tensor_digest
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError
 from deformrs.geometry import Padding, check_images, size_of
-from deformrs.inputs import Dataset, as_image, as_pair
+from deformrs.inputs import Dataset, ImageLike, LabelledImages, as_dataset, as_image, as_pair
 from deformrs.report.curves import save_figure
 from deformrs.report.gallery.tiles import (
     DPI,
@@ -47,7 +48,8 @@ MOST_SAMPLES = 10_000
 """Samples of a prediction, if its certificate took no more. Most are decided after FIRST_LOOK."""
 FIRST_LOOK = 30
 
-Images = Tensor | Sequence[Tensor] | Dataset
+Images = ImageLike | Sequence[ImageLike] | LabelledImages
+"""An image, several, or a dataset; `deformrs.inputs` says of which kinds."""
 
 
 @dataclass(frozen=True)
@@ -308,10 +310,10 @@ def gallery(
     certified with `n` samples, 1,000 by default, and the prediction for every deformation stands
     beneath it.
 
-    `images` are tensors, [c, h, w] in [0, 1], or pairs with a label; a run's are found by
-    its configuration unless they are given. `indices` choose some, by default the first certified
-    image of each class of a run, and the first MOST_ROWS. With `path`, the figure is also written
-    there, as .png, .svg or .pdf.
+    `images` are one image, [c, h, w] in [0, 1], several, or a dataset as for `certify_dataset`; a
+    run's are found by its configuration unless they are given. `indices` choose among them; by
+    default the first certified image of each class of a run, or the first images, at most eight.
+    With `path`, the figure is also written there, as .png, .svg or .pdf.
 
     >>> import torch
     >>> from deformrs import Rotation, SmoothedClassifier, Uniform, gallery
@@ -328,17 +330,28 @@ def gallery(
         check_figure_path(Path(path))  # before sampling, not after it
     check_integer("columns", columns, least=1)
     if isinstance(source, SmoothedClassifier):
-        rows = _certified_rows(source, images, indices, columns, n or 1000, alpha or 1e-3, seed)
+        n, alpha = 1000 if n is None else n, 1e-3 if alpha is None else alpha
+        rows = _certified_rows(source, images, indices, columns, n, alpha, seed)
+    elif n is not None:
+        raise InputError("n", n, "is that of the run", "leave it out, or give a classifier")
     else:
-        if n is not None:
-            raise InputError("n", n, "is that of the run", "leave it out, or give a classifier")
-        run = source if isinstance(source, StoredRun) else read_run(source, alpha=alpha)
+        run = _read(source, alpha)
         rows = _stored_rows(run, images, indices, columns, seed)
         class_names = class_names or stored_names(run.config)
     figure = samples_figure(rows, class_names)
     if path is not None:
         save_figure(figure, Path(path), dpi=DPI)
     return figure
+
+
+def _read(source: object, alpha: float | None) -> StoredRun:
+    if isinstance(source, StoredRun):
+        return source if alpha is None else read_run(source.folder, alpha=alpha)
+    if isinstance(source, Path | str):
+        return read_run(source, alpha=alpha)
+    raise InputError(
+        "source", repr(source), "must be a run or a SmoothedClassifier", 'e.g. "runs/quickstart"'
+    )
 
 
 def stored_names(config: Config) -> Sequence[str] | None:
@@ -365,18 +378,18 @@ def _stored_rows(
             )
     if not indices:
         raise InputError(
-            "the run",
-            f"without a correct certified image ({run.folder})",
-            "must have one to be drawn",
+            f"the run {run.folder}",
+            "without a certified image to draw",
+            "must have a correct one",
             "name images by indices",
         )
-    images = data_of(run) if images is None else images
+    dataset = data_of(run) if images is None else _indexed(images)
     settings: Any = run.config
     deformation = Deformation.from_config(settings["deformation"])
     rows = []
     for index in indices:
         result = results[index]
-        image = _image_of(images, index)
+        image = _image_of(dataset, index)
         if result.pixels and result.pixels != tensor_digest(image):
             raise changed_image(index)
         exhibit = Exhibit(image, result.certificate, result.source, index)
@@ -396,28 +409,41 @@ def _certified_rows(
     seed: int,
 ) -> list[ExhibitSamples]:
     if images is None:
-        raise InputError("images", None, "are needed for a classifier", "e.g. [image]")
-    if isinstance(images, Tensor) and images.ndim == 3:
-        images = [images]
+        raise InputError("images", None, "must be given for a classifier", "e.g. [image]")
+    dataset = _indexed(images)
     if indices is None:
-        indices = range(min(MOST_ROWS, len(images)))
+        indices = range(min(MOST_ROWS, len(dataset)))
     rows = []
     for index in indices:
-        image = _image_of(images, index)
+        image = _image_of(dataset, index)
         certificate = classifier.certify(image, n, alpha=alpha, seed=seed, index=index)
         exhibit = Exhibit(image, certificate, index=index)
         rows.append(sample_exhibit(classifier, exhibit, columns, alpha=alpha, seed=seed))
     return rows
 
 
-def _image_of(images: Images, index: int) -> Tensor:
+def _indexed(images: Images) -> Dataset:
+    """Return images by index, with or without labels."""
+    several = images if isinstance(images, list | tuple) else [images]
+    if several and all(_is_image(one) for one in several):
+        return several
+    if isinstance(images, Tensor | np.ndarray):
+        return list(images)
+    return as_dataset(images)  # type: ignore[arg-type]  # it checks that
+
+
+def _is_image(value: object) -> bool:
+    array = isinstance(value, Tensor | np.ndarray) and value.ndim in (2, 3)
+    return array or isinstance(value, Image.Image)
+
+
+def _image_of(images: Dataset, index: int) -> Tensor:
     if not 0 <= index < len(images):
         raise InputError(
             "the image", index, f"must lie in [0, {len(images) - 1}]", "choose another"
         )
     name, item = f"image {index}", images[index]
-    image = as_pair(name, item)[0] if isinstance(item, tuple | list | dict) else item
-    return as_image(name, image)  # type: ignore[arg-type]  # it checks that
+    return as_image(name, item if _is_image(item) else as_pair(name, item)[0])  # type: ignore[arg-type]
 
 
 def changed_image(index: int) -> InputError:
