@@ -25,6 +25,7 @@ from deformrs.inputs import ImageLike
 from deformrs.models import SmallCNN
 from deformrs.plan import SamplingPlan
 from deformrs.runs import CERTIFICATES, load_run, read_config, read_times
+from deformrs.runs.tally import Tally
 from deformrs.sampling import Progress, Sampler
 from deformrs.stopping import Stopping
 from examples import smoothed
@@ -354,9 +355,10 @@ def test_a_group_that_is_not_full_is_filled_up() -> None:
             indices: Sequence[int] | None = None,
             plan: SamplingPlan | None = None,
             progress: Progress | None = None,
+            tally: Tally | None = None,
         ) -> list[Certificate]:
             batches.append(list(indices or ()))
-            return super().certify_batch(images, indices, plan, progress)
+            return super().certify_batch(images, indices, plan, progress, tally)
 
     g = Recorded(smoothed().model, Rotation(), Uniform(2.0), 5)
     results = list(certify_dataset(g, IMAGES[:6], n=100, together=4))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from deformrs.plan import SamplingPlan
 from deformrs.randomness import Stage
 from deformrs.runs import Result, Run
 from deformrs.runs.records import image_digest
+from deformrs.runs.tally import Tally
 from deformrs.sampling import Progress
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.stopping import GIVEN_UP, Stopping
@@ -130,12 +131,13 @@ def certify_dataset(
             for places in groups:
                 group = read(places)
                 group.check_unchanged(done)
-                began = time.perf_counter()
                 if not done.keys() >= set(places):
                     # The whole group again: its batches are then the same as without interruption.
-                    made = [r for r in group.certify(plan, progress) if r.index not in done]
-                    if run:
-                        run.add_all(made, seconds=(time.perf_counter() - began) / len(places))
+                    with run.tally(group.names) if run else nullcontext() as tally:
+                        certified = group.certify(plan, progress, tally)
+                    made = [result for result in certified if result.index not in done]
+                    if run and tally:
+                        run.add_all(made, seconds=tally.seconds / len(places))
                     done |= {result.index: result for result in made}
                 yield from (done.pop(index) for index in places)
 
@@ -353,15 +355,30 @@ class _Group:
         sources = tuple(_source(images, index) for index in indices)
         return cls(classifier, indices, tensors, labels, sources, together)
 
-    def certify(self, plan: SamplingPlan, progress: Progress | None) -> list[Result]:
+    @cached_property
+    def digests(self) -> list[str]:
+        """The digest of every image."""
+        return [tensor_digest(image) for image in self.images]
+
+    @property
+    def names(self) -> list[Config]:
+        """What tells the images of this group from others."""
+        columns = zip(self.indices, self.labels, self.digests, strict=True)
+        return [{"index": i, "label": label, "pixels": pixels} for i, label, pixels in columns]
+
+    def certify(
+        self, plan: SamplingPlan, progress: Progress | None, tally: Tally | None
+    ) -> list[Result]:
         """Return the results of the group, in order."""
         certificates, predictions = [], []
-        for images, indices in self._batches(plan):
-            certificates += self.classifier.certify_batch(images, indices, plan, progress)
+        batches = [*self._batches(plan)]
+        if len(batches) > 1:
+            tally = None  # it knows the steps of one batch of images only
+        for images, indices in batches:
+            certificates += self.classifier.certify_batch(images, indices, plan, progress, tally)
             predictions += self.classifier.classify(images)
-        digests = map(tensor_digest, self.images)
         # The copies that fill up a group come last, and are dropped here.
-        columns = (self.labels, certificates, predictions, self.sources, digests)
+        columns = (self.labels, certificates, predictions, self.sources, self.digests)
         return [
             Result(index, *values)
             for index, values in zip(self.indices, zip(*columns, strict=False), strict=True)
@@ -394,9 +411,10 @@ class _Group:
 
     def check_unchanged(self, done: Mapping[int, Result]) -> None:
         """Raise if an image or label differs from the one of its stored result."""
-        for index, image, label in zip(self.indices, self.images, self.labels, strict=True):
+        columns = zip(self.indices, self.images, self.labels, self.digests, strict=True)
+        for index, image, label, pixels in columns:
             result = done.get(index)
-            if result and (result.pixels != tensor_digest(image) or result.label != label):
+            if result and (result.pixels != pixels or result.label != label):
                 raise InputError(
                     f"image {index} ({result.source})",
                     f"not the one certified, of size {size_of(image)} and label {label}",

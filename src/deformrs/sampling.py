@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Protocol, TypeVar, get_args
 
 import numpy as np
@@ -25,7 +26,8 @@ from deformrs.errors import (
 from deformrs.execution import Compiled, compiled, no_memory, scores_of
 from deformrs.geometry import Padding, size_of, warp
 from deformrs.noise import NoiseLaw
-from deformrs.randomness import ROOM, Draws, Span, Stage, in_batches
+from deformrs.randomness import BLOCK, ROOM, Draws, Span, Stage, in_batches
+from deformrs.runs.tally import Tally
 
 Execution = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """Maps raw draws, images and an optional shift to logits."""
@@ -59,6 +61,8 @@ class Progress:
     """The number of samples in the batch that was just counted."""
     decided: Callable[[int], None] = _ignore
     """The number of further images whose queries are decided."""
+    resumed: Callable[[int], None] = _ignore
+    """The number of samples that an interrupted run had counted."""
 
 
 class Sampler:
@@ -102,12 +106,14 @@ class Sampler:
         draws: Draws | None = None,
         shift: Tensor | None = None,
         progress: Progress | None = None,
+        tally: Tally | None = None,
     ) -> NDArray[np.int64]:
         """Return how often each class is predicted, for each row that the spans name: [rows, K].
 
         images: [k, c, h, w]; rows: k by default; shift: [1, d], added to all params; draws: cached
-        noise of the same seed. The counts stay on the device until the end, and memory does not
-        grow with the number of samples.
+        noise of the same seed; tally: stores the counts of finished batches. The counts stay on the
+        device until the end or until they are stored, and memory does not grow with the number of
+        samples.
         """
         rows = len(images) if rows is None else rows
         self.warm_up(images)
@@ -120,23 +126,39 @@ class Sampler:
         def logits_of(batch: tuple[Span, ...]) -> tuple[Tensor, Tensor]:
             return self._logits(batch, noise, images, rows, shift)
 
-        for batch in in_batches(spans, self._fitting):
+        def table(counts: Tensor, undefined: Tensor) -> NDArray[np.int64]:
+            # Not checked after every batch, which would make the device wait.
+            if undefined:
+                raise ModelError(
+                    "a logit of the model",
+                    "NaN or infinite",
+                    "must be a number",
+                    "check the weights, the precision and the input range",
+                )
+            found: NDArray[np.int64] = counts.view(rows + 1, self._num_classes)[:rows].cpu().numpy()
+            return found
+
+        size = self._fitting
+        batches = enumerate(in_batches(spans, size), start=1)
+        for number, batch in batches:
             for logits, row in self._in_memory(batch, _samples_of, in_batches, logits_of, images):
                 best, classes = logits.max(dim=1)
-                undefined |= ~best.isfinite().all()  # the largest of a row with NaN is NaN
-                counts.scatter_add_(0, row * self._num_classes + classes, torch.ones_like(classes))
+                undefined = undefined | ~best.isfinite().all()  # of a row with NaN, the max is NaN
+                # Into new memory: the tally holds the counts of the last whole batch.
+                places = row * self._num_classes + classes
+                counts = counts.scatter_add(0, places, torch.ones_like(classes))
             if progress is not None:
                 progress.sampled(_samples_of(batch))
-        # Checked once: a check after every batch would make the device wait.
-        if undefined:
-            raise ModelError(
-                "a logit of the model",
-                "NaN or infinite",
-                "must be a number",
-                "check the weights, the precision and the input range",
-            )
-        table: NDArray[np.int64] = counts.view(rows + 1, self._num_classes)[:rows].cpu().numpy()
-        return table
+            if tally is None or self._fitting != size:  # other batches may round otherwise
+                continue
+            stored = tally.add(number, partial(table, counts, undefined), size)
+            if stored is not None:
+                whole = torch.from_numpy(stored.counts).flatten().to(device)
+                counts = torch.cat([whole, counts[len(whole) :]])
+                passed = sum(_samples_of(batch) for _, batch in islice(batches, stored.step - 1))
+                if progress is not None:
+                    progress.resumed(passed)
+        return table(counts, undefined)
 
     def count_until(
         self,
@@ -147,24 +169,36 @@ class Sampler:
         *,
         seed: int,
         progress: Progress | None = None,
+        tally: Tally | None = None,
     ) -> NDArray[np.int64]:
         """Return the class counts of each image, sampled until it is decided: [k, K].
 
         After each number of samples in `rule.looks`, the rule decides from the counts of the
-        candidate classes which images need no more.
+        candidate classes which images need no more. tally: stores the counts at late looks.
         """
         counts = np.zeros((len(images), self._num_classes), dtype=np.int64)
         active: NDArray[np.intp] = np.arange(len(images))
         # Looks lie close together at first, and use the same block of noise again and again.
         draws = self.draws(images, seed, room=ROOM)
-        start = 0
-        for stop in rule.looks:
+        start, size, looks = 0, self._fitting, iter(rule.looks)
+        for stop in looks:
+            undecided = len(active)
             spans = [Span(indices[i], Stage.ESTIMATE, start, stop, i, i) for i in active.tolist()]
-            counts += self.count(images, spans, seed=seed, draws=draws, progress=progress)
+            counts = counts + self.count(images, spans, seed=seed, draws=draws, progress=progress)
+            # The first looks are too short to tell one model from another by.
+            if tally is not None and self._fitting == size and stop >= BLOCK:
+                stored = tally.add(stop, counts.copy, size)
+                if stored is not None:
+                    if progress is not None:
+                        progress.resumed(int(stored.counts.sum() - counts.sum()))
+                    counts = stored.counts
+                    while stop < stored.step:
+                        stop = next(looks)
+                    active = np.flatnonzero(counts.sum(axis=1) == stop)
             hits = counts[active, candidates[active]]
             left = active[~rule.decided(hits, np.full(len(active), stop))]
             if progress is not None:
-                progress.decided(len(active) - len(left))
+                progress.decided(undecided - len(left))
             active, start = left, stop
             if not len(active):
                 break

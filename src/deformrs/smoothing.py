@@ -28,6 +28,7 @@ from deformrs.inputs import ImageLike, as_image
 from deformrs.noise import NoiseLaw
 from deformrs.plan import SamplingPlan
 from deformrs.randomness import Span, Stage
+from deformrs.runs.tally import Tally
 from deformrs.sampling import Progress, Sampler
 from deformrs.space import Shift, Space
 from deformrs.statistics import sign_test
@@ -142,11 +143,13 @@ class SmoothedClassifier:
         indices: Sequence[int] | None = None,
         plan: SamplingPlan | None = None,
         progress: Progress | None = None,
+        tally: Tally | None = None,
     ) -> list[Certificate]:
         """Certify several images of one size, whose samples share batches.
 
         `images` is a sequence of images or one array, [n, c, h, w]; `indices` are their numbers in
         their dataset, by default 0, 1, and so on. The default plan is that of `certify`.
+        `tally` stores counts meanwhile, so that an interrupted call is resumed.
 
         >>> import torch
         >>> from deformrs import Rotation, SmoothedClassifier, Uniform
@@ -175,7 +178,7 @@ class SmoothedClassifier:
         if rule is None:
             estimate = _spans(indices, Stage.ESTIMATE, plan.n, first_row=k)  # they share batches
             counts = self.sampler.count(
-                batch, [*select, *estimate], 2 * k, seed=plan.seed, progress=progress
+                batch, [*select, *estimate], 2 * k, seed=plan.seed, progress=progress, tally=tally
             )
             selection, estimation = counts[:k], counts[k:]
         else:
@@ -187,6 +190,7 @@ class SmoothedClassifier:
                 rule,
                 seed=plan.seed,
                 progress=progress,
+                tally=tally,
             )
         # Bound the candidate's probability, and certify the shifts that this allows.
         stages = map(Counts, _rows(selection), _rows(estimation))

@@ -125,7 +125,7 @@ def certify_job(
         out=out,
         about=job.about,
         same_size=job.noise_in_pixels,
-        progress=Progress(display.checked, display.sampled, display.decided),
+        progress=Progress(display.checked, display.sampled, display.decided, display.resumed),
     )
     if compiled != "no" and job.classifier.sampler.compiled == compiled:
         print_plain(console, f"compiled in {time.perf_counter() - began:.1f} s")
@@ -147,7 +147,7 @@ class _Display:
         # Several images may be sampled together, before the result of the first.
         self._sampled = self._decided = 0
         # Of this process, without what was read from the folder.
-        self._own_samples = self._own_images = 0
+        self._own_samples, self._own_images = 0, 0.0
 
     def checked(self, images: int) -> None:
         self.advance(0, f"{images} images checked")
@@ -156,6 +156,11 @@ class _Display:
         self._sampled += samples
         self._own_samples += samples
         self._show()
+
+    def resumed(self, samples: int) -> None:
+        self._sampled += samples
+        if self._samples_per_image is not None:  # sampled by another process, in part
+            self._own_images -= samples / self._samples_per_image
 
     def decided(self, images: int) -> None:
         self._decided += images

@@ -3,8 +3,9 @@
     config.json          what reproduces the run
     certificates.jsonl   one line per image, written as soon as it is certified
     times.tsv            index and seconds of each, apart: equal runs have equal other files
+    partial.json         class counts of the images that are being sampled
 
-The latter two may be packed, as `.xz`: such a run is read like any other, but not written to.
+Certificates and times may be packed, as `.xz`: such a run is read, but not written to.
 
 Certificates are computed from the stored counts when they are read, so another alpha or another
 bound needs no new samples. Each line carries a digest of itself and of the configuration: counts
@@ -13,7 +14,6 @@ are never certified with noise that they were not drawn from.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -29,7 +29,8 @@ from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError, damaged
 from deformrs.noise import NoiseLaw
 from deformrs.runs.files import lock, packed_name, stored_bytes, sync_folder, write_atomically
-from deformrs.runs.records import Result, from_record, to_record
+from deformrs.runs.records import Result, binding, digest, from_record, signed, to_record
+from deformrs.runs.tally import Tally, remove_tally
 from deformrs.statistics import check_method, is_anytime
 
 
@@ -162,15 +163,20 @@ class Run:
             self._check(result)
         try:
             for result in results:
-                self._file.write(_signed(to_record(result), self.config) + "\n")
+                self._file.write(signed(to_record(result), self.config) + "\n")
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
             raise self._named(error) from error
+        remove_tally(self.folder)
         self.results += results
         if seconds is not None:
             with (self.folder / TIMES).open("a") as times:
                 times.writelines(f"{result.index}\t{seconds:.6f}\n" for result in results)
+
+    def tally(self, images: Sequence[Config]) -> Tally:
+        """Return what stores the class counts of these images while they are sampled."""
+        return Tally(self.folder, self.config, images)
 
     def _check(self, result: Result) -> None:
         """Raise unless a result was made with the run's noise, alpha and method."""
@@ -285,7 +291,7 @@ def read_results(
         try:
             record = json.loads(line)
             check = record.pop("check")
-            if check != _check(record, config):
+            if check != digest(record, config):
                 raise ValueError("changed, or of another configuration")
             result = from_record(record, certify)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -305,11 +311,6 @@ def noise_law(certificate: Certificate) -> NoiseLaw:
     return law
 
 
-def _binding(config: Config) -> Config:
-    """Return the part of a configuration that binds its results."""
-    return {key: value for key, value in config.items() if key != "options"}
-
-
 def _begin(folder: Path, requested: Config) -> Config:
     """Return the configuration of the run: the stored one, or the requested one after storing it.
 
@@ -318,10 +319,10 @@ def _begin(folder: Path, requested: Config) -> Config:
     begun = (folder / CERTIFICATES).stat().st_size > 0
     if begun and (folder / CONFIG).exists():
         found = read_config(folder)
-        if _binding(found) != _binding(requested):
+        if binding(found) != binding(requested):
             raise InputError(
                 f"the run in {folder}",
-                f"another one ({difference(_binding(found), _binding(requested))})",
+                f"another one ({difference(binding(found), binding(requested))})",
                 "cannot go on with other settings",
                 f"choose another folder, or remove {CERTIFICATES} from this one",
             )
@@ -348,16 +349,6 @@ def _check_unpacked(path: Path) -> None:
             "can only be read",
             f"choose another folder, or unpack it by deformrs pack --undo {path.parent}",
         )
-
-
-def _check(record: Config, config: Config) -> str:
-    """Return the digest that binds a line to its content and the run's configuration."""
-    text = json.dumps([_binding(config), record], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _signed(record: Config, config: Config) -> str:
-    return json.dumps(record | {"check": _check(record, config)})
 
 
 def _drop_unfinished_line(path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,8 +61,8 @@ def to_record(result: Result) -> Config:
         "radii": list(c.radii),
         "p_lower": c.p_lower,
         "classes": len(c.counts.selection),
-        "selection": _sparse(c.counts.selection),
-        "estimation": _sparse(c.counts.estimation),
+        "selection": sparse(c.counts.selection),
+        "estimation": sparse(c.counts.estimation),
         "space": {"size": list(c.space.size), "blocks": blocks},
     }
 
@@ -74,7 +75,7 @@ def from_record(record: Any, certify: Callable[[Counts, Space], Certificate]) ->
     )
     height, width = record["space"]["size"]
     classes = record["classes"]
-    counts = Counts(_dense(record["selection"], classes), _dense(record["estimation"], classes))
+    counts = Counts(dense(record["selection"], classes), dense(record["estimation"], classes))
     plain = record["plain"]
     return Result(
         int(record["index"]),
@@ -86,15 +87,32 @@ def from_record(record: Any, certify: Callable[[Counts, Space], Certificate]) ->
     )
 
 
-def _sparse(counts: tuple[int, ...]) -> Config:
+def sparse(counts: Sequence[int]) -> Config:
     """Return the classes that were predicted at all: most of a thousand are not."""
     return {str(number): count for number, count in enumerate(counts) if count}
 
 
-def _dense(sparse: dict[str, int], classes: int) -> tuple[int, ...]:
+def dense(sparse: dict[str, int], classes: int) -> tuple[int, ...]:
+    """Return the counts of all classes, as `sparse` stored them; ValueError if damaged."""
     counts = [0] * classes
     for number, count in sparse.items():
         if not 0 <= int(number) < classes:
             raise ValueError(f"class {number} of {classes}")
         counts[int(number)] = count
     return tuple(counts)
+
+
+def binding(config: Config) -> Config:
+    """Return the part of a configuration that binds its results."""
+    return {key: value for key, value in config.items() if key != "options"}
+
+
+def digest(record: Config, config: Config) -> str:
+    """Return the digest that binds a record to its content and the run's configuration."""
+    text = json.dumps([binding(config), record], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def signed(record: Config, config: Config) -> str:
+    """Return a record as JSON, with its digest."""
+    return json.dumps(record | {"check": digest(record, config)})

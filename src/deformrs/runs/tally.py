@@ -1,0 +1,151 @@
+"""The class counts of images that are still being sampled, kept for a run that is interrupted."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deformrs.config import Config, ConfigValue
+from deformrs.errors import ScarcityWarning
+from deformrs.runs.files import write_atomically
+from deformrs.runs.records import dense, digest, signed, sparse
+
+PARTIAL = "partial.json"
+
+SECONDS_BETWEEN_WRITES = 5.0
+
+Table = NDArray[np.int64]
+"""How often each class was predicted, in every row: [rows, K]."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The counts after a step."""
+
+    step: int
+    counts: Table
+
+
+class Tally:
+    """Stores the class counts of images every few seconds while they are sampled.
+
+    Sampling is a fixed sequence of steps, such as batches. When the images are sampled again, their
+    stored counts replace the steps already taken. As a context manager it also stores the last step
+    before the process is asked to end, as by Ctrl-C.
+
+    Guarantee: stored counts are used only for the run, images, labels and batch size that they were
+    made with, and only if the model repeats the counts of the first step.
+    """
+
+    def __init__(self, folder: Path, config: Config, images: Sequence[Config]) -> None:
+        self._path, self._config = folder / PARTIAL, config
+        self._images: list[ConfigValue] = [*images]
+        self._indices = [image["index"] for image in images]
+        self._began = self._written = time.monotonic()
+        self._before = 0.0
+        self._batch_size = 0
+        self._first: Callable[[], Table] | None = None
+        # Replaced as a whole: an interruption never finds a step with the counts of another.
+        self._last: tuple[int, Callable[[], Table]] | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The time that these images took, before and after interruptions."""
+        return self._before + time.monotonic() - self._began
+
+    def add(self, step: int, counts: Callable[[], Table], batch_size: int) -> Stored | None:
+        """Note the counts after a step. At the first one, return stored ones to continue from.
+
+        `counts` is called only to write or compare: reading counts makes a device wait.
+        """
+        if self._first is None:
+            stored = self._stored(counts, batch_size)
+            self._first, self._batch_size = counts, batch_size
+            if stored is not None:
+                return stored
+        self._last = step, counts
+        if time.monotonic() - self._written >= SECONDS_BETWEEN_WRITES:
+            self._write()
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and not issubclass(kind, Exception):  # asked to end, nothing failed
+            self._write()
+
+    def _write(self) -> None:
+        if self._first is None or self._last is None:
+            return
+        step, counts = self._last[0], self._last[1]()
+        record: Config = {
+            "images": self._images,
+            "batch_size": self._batch_size,
+            "step": step,
+            "seconds": self.seconds,
+            "first": _sparse(self._first()),
+            "classes": counts.shape[1],
+            "counts": _sparse(counts),
+        }
+        write_atomically(self._path, signed(record, self._config) + "\n")
+        self._written = time.monotonic()
+
+    def _stored(self, first: Callable[[], Table], batch_size: int) -> Stored | None:
+        """Return the counts on disk if they continue the first ones.
+
+        Others are not used, with a note: they cost time only, and an error would have to be removed
+        by hand.
+        """
+        try:
+            record = _verified(self._path.read_bytes(), self._config)
+        except FileNotFoundError:
+            return None
+        if record is None:
+            reason = "damaged or of other settings"
+        elif [image["index"] for image in record["images"]] != self._indices:
+            return None  # of images that are done, or that are not selected now
+        elif record["images"] != self._images:
+            reason = "of other pixels or another label"
+        elif record["batch_size"] != batch_size:
+            reason = f"made in batches of {record['batch_size']}, not {batch_size}"
+        elif record["first"] != _sparse(first()):
+            reason = "of a model with other predictions"
+        else:
+            self._before = record["seconds"]
+            counts = [dense(row, record["classes"]) for row in record["counts"]]
+            return Stored(record["step"], np.array(counts, dtype=np.int64))
+        warnings.warn(
+            f"the finished batches in {self._path} are {reason}: they are sampled again",
+            ScarcityWarning,
+            stacklevel=3,
+        )
+        return None
+
+
+def _verified(content: bytes, config: Config) -> Any:
+    """Return a record that was written for the run with this configuration, or None."""
+    try:
+        record = json.loads(content)
+        check = record.pop("check")
+        return record if "images" in record and check == digest(record, config) else None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def remove_tally(folder: Path) -> None:
+    """Remove the counts of images whose results are on disk."""
+    for name in (PARTIAL, f"{PARTIAL}.partial"):  # the latter is what a killed process was writing
+        (folder / name).unlink(missing_ok=True)
+
+
+def _sparse(table: Table) -> list[ConfigValue]:
+    return [sparse(row) for row in table.tolist()]
