@@ -43,7 +43,7 @@ def root() -> Path:
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports without figures, for tests that look at the rest: drawing takes most of the time."""
-    monkeypatch.setattr("deformrs.report.document.draw_curves", lambda *args, **options: None)
+    monkeypatch.setattr("deformrs.report.document._draw", lambda *args: None)
 
 
 @pytest.fixture

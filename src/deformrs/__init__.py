@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from deformrs.noise import Gaussian, Independent, NoiseLaw, Uniform
     from deformrs.regions import Patch, Region
     from deformrs.report.export import results_frame
+    from deformrs.report.figures import curve
     from deformrs.report.gallery import gallery
     from deformrs.runs import Result, load_run
     from deformrs.smoothing import SmoothedClassifier
@@ -61,6 +62,7 @@ _HOMES = {
     "data.preparation": ("Preparation",),
     "regions": ("Patch", "Region"),
     "report.export": ("results_frame",),
+    "report.figures": ("curve",),
     "report.gallery": ("gallery",),
     "runs": ("Result", "load_run"),
     "smoothing": ("SmoothedClassifier",),
@@ -94,6 +96,7 @@ __all__ = [
     "Uniform",
     "VectorField",
     "certify_dataset",
+    "curve",
     "gallery",
     "load_data",
     "load_model",

@@ -6,14 +6,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from deformrs.report.curves import draw_curve
     from deformrs.report.document import write_report
     from deformrs.report.export import export_tsv, results_frame
+    from deformrs.report.figures import curve, draw_curve
     from deformrs.report.summary import count_certified, summarise
 
 _HOMES = {
     "count_certified": "summary",
-    "draw_curve": "curves",
+    "curve": "figures",
+    "draw_curve": "figures",
     "export_tsv": "export",
     "results_frame": "export",
     "summarise": "summary",
@@ -22,6 +23,7 @@ _HOMES = {
 
 __all__ = [
     "count_certified",
+    "curve",
     "draw_curve",
     "export_tsv",
     "results_frame",

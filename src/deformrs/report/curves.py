@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from deformrs.report.radii import float_down, radius_of
-from deformrs.report.summary import check_results
 from deformrs.rounding import format_down
 from deformrs.runs import Result
 from deformrs.space import Block
@@ -51,6 +50,11 @@ class Curve:
     def shares(self) -> list[float]:
         """The certified accuracy of each step."""
         return [count / self.total for count in self.counts]
+
+    @property
+    def lowest(self) -> float:
+        """The certified accuracy at the end of the curve, 0 unless it ends at `until`."""
+        return 0.0 if self.until is None else (self.at(self.until) or 0) / self.total
 
     def at(self, radius: Fraction) -> int | None:
         """Return how many images are correct and certified at a radius, None beyond `until`.
@@ -142,56 +146,6 @@ def envelope(curves: Sequence[Curve]) -> Envelope:
     return Envelope(ends, counts, totals, runs, until)
 
 
-def draw_curve(results: Sequence[Result], path: Path) -> None:
-    """Draw the certified accuracy of one run against the radius."""
-    first = check_results(results)
-    block = first.space.blocks[0]
-    curve = curve_of(results, block)
-    figure = Figure(figsize=(6.4, 4), layout="constrained")
-    axes = figure.add_subplot()
-    add_steps(axes, curve, "", COLOURS[0])
-    xs, ys = _corners(curve)
-    axes.fill_between(xs, ys, step="post", color=COLOURS[0], alpha=0.12)
-    axes.set_title(
-        f"{len(results)} images, {first.law.describe(first.space)}, alpha = {first.alpha}"
-    )
-    dress(axes, f"{block.family.replace('_', ' ')} radius ({block.unit.words})")
-    save_figure(figure, path)
-
-
-def draw_curves(
-    curves: Mapping[str, Curve],
-    path: Path,
-    *,
-    best: Envelope | None,
-    references: Mapping[str, Points],
-    title: str,
-    radius: str,
-) -> None:
-    """Draw the curves of several runs by their labels, the best of them, and reference points.
-
-    `radius` labels the horizontal axis.
-    """
-    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
-    axes = figure.add_subplot()
-    if best is not None:
-        add_steps(axes, best, "best of these runs", "0.6", width=5, alpha=0.35)
-    for k, (label, curve) in enumerate(curves.items()):
-        dash = _DASHES[k // len(COLOURS) % len(_DASHES)]
-        add_steps(axes, curve, label, COLOURS[k % len(COLOURS)], dash)
-    for k, (label, points) in enumerate(references.items()):
-        xs, ys = [float(x) for x, _ in points], [float(y) / 100 for _, y in points]
-        grey = str(min(0.3 + 0.2 * k, 0.7))
-        axes.plot(xs, ys, "D:", color=grey, markersize=5, label=_visible(label))
-    axes.set_title(title, parse_math=False)
-    dress(axes, radius)
-    axes.set_xlim(0, 1.03 * largest_radius(curves.values()))
-    legend = axes.legend(fontsize=8, loc="lower left")
-    for text in legend.get_texts():
-        text.set_parse_math(False)
-    save_figure(figure, path)
-
-
 def add_steps(
     axes: Axes,
     curve: Curve | Envelope,
@@ -202,9 +156,12 @@ def add_steps(
     width: float = 2,
     alpha: float = 1,
     zorder: float = 2,
+    fill: bool = False,
 ) -> None:
     """Add a step curve to the axes."""
     xs, ys = _corners(curve)
+    if fill:
+        axes.fill_between(xs, ys, step="post", color=colour, alpha=0.12)
     axes.step(
         xs,
         ys,
@@ -214,17 +171,42 @@ def add_steps(
         linewidth=width,
         alpha=alpha,
         zorder=zorder,
-        label=_visible(label),
+        label=visible(label),
     )
+    if curve.until is not None:  # the curve ends here, it does not fall
+        axes.plot(xs[-1:], ys[-1:], "|", color=colour, markersize=9, alpha=alpha, zorder=zorder)
 
 
-def dress(axes: Axes, radius: str) -> None:
-    """Label and scale axes of certified accuracy against `radius`."""
+def line_style(k: int) -> tuple[str, Dash]:
+    """Return colour and dashes of the curve with that number."""
+    return COLOURS[k % len(COLOURS)], _DASHES[k // len(COLOURS) % len(_DASHES)]
+
+
+def axis_start(lowest: float) -> float:
+    """Return where an axis of accuracies may start that shows none below `lowest`.
+
+    >>> axis_start(0.93), axis_start(0.3)
+    (0.9, 0.0)
+    """
+    starts = (0.99, 0.98, 0.95, 0.9, 0.8, 0.5)
+    return next((start for start in starts if start + (1 - start) / 10 <= lowest), 0.0)
+
+
+def dress(axes: Axes, radius: str, lowest: float = 0.0) -> None:
+    """Label and scale axes of certified accuracy against `radius`.
+
+    Where every accuracy is at least `lowest`, the axis may start above 0, and says so.
+    """
+    start = axis_start(lowest)
     axes.set_xlabel(radius)
-    axes.set_ylabel("certified accuracy")
-    axes.set_ylim(0, 1.02)
+    axes.set_ylabel("certified accuracy" + (f" (from {100 * start:g} %)" if start else ""))
+    axes.set_ylim(start, 1 + 0.02 * (1 - start))
     axes.set_xlim(left=0)
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
+    if start:  # the usual sign of a broken axis
+        for y in (0.012, 0.032):
+            xs, ys = [-0.009, 0.009], [y - 0.012, y + 0.012]
+            axes.plot(xs, ys, "k", linewidth=1, transform=axes.transAxes, clip_on=False)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -254,6 +236,7 @@ def _corners(curve: Curve | Envelope) -> tuple[list[float], list[float]]:
     return xs, ys
 
 
-def _visible(label: str) -> str:
+def visible(label: str) -> str:
+    """Return a label that a legend shows."""
     # matplotlib leaves labels that begin with an underscore out of the legend.
     return f"\u200b{label}" if label.startswith("_") else label

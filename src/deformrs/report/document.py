@@ -14,7 +14,8 @@ from deformrs.report.captions import (
     legend_label,
     limits,
 )
-from deformrs.report.curves import draw_curves
+from deformrs.report.curves import save_figure
+from deformrs.report.figures import figure_of
 from deformrs.report.formats import Cell, Table, escape_markdown, titled_markdown, to_latex
 from deformrs.report.groups import MADE_IN_PYTHON, Group, Section, make_groups, make_sections
 from deformrs.report.page import Cards, ImageReader, cards_of, render_page
@@ -137,14 +138,14 @@ def _decided_regions(group: Group) -> list[str]:
 
 
 def _draw(section: Section, block: Block, path: Path) -> None:
-    draw_curves(
+    figure = figure_of(
         {legend_label(member): curve for member, curve in section.curves},
-        path,
         best=section.best,
         references={reference.name: reference.points for reference in section.references},
         title=section.group.title,
         radius=axis_words(section.group, block),
     )
+    save_figure(figure, path)
 
 
 def _cards_table(name: str, cards: Cards) -> Table:

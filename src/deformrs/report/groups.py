@@ -291,7 +291,7 @@ def make_groups(runs: Sequence[StoredRun]) -> list[Group]:
                 "must have at least one image certified",
                 "wait for the first one, or leave this run out",
             )
-    names = _names([run.folder for run in runs])
+    names = run_names([run.folder for run in runs])
     members: dict[str, list[Member]] = {}
     for name, run in zip(names, runs, strict=True):
         members.setdefault(_key(run), []).append(Member(name, run))
@@ -457,7 +457,7 @@ def _deformation(run: StoredRun) -> Config:
     return {"name": "compose", "parts": [{"name": family} for family in families]}
 
 
-def _names(folders: Sequence[Path]) -> list[str]:
+def run_names(folders: Sequence[Path]) -> list[str]:
     """Return the shortest ends of the paths that tell the folders apart.
 
     Folders best/ and held-out/ belong to the training above them, and are called by both names.
