@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from deformrs.cli.chance import AccuracyWatch
 from deformrs.cli.defaults import certification
 from deformrs.cli.jobs import prepare
 from deformrs.cli.options import (
@@ -22,6 +24,7 @@ from deformrs.cli.options import (
     model_options,
     smoothing_options,
 )
+from deformrs.cli.overview import Overview
 from deformrs.cli.parameters import is_typed, split_list
 from deformrs.cli.progress import Advance, Downloads, print_plain, step
 from deformrs.dataset import certify_dataset, select_indices
@@ -45,6 +48,11 @@ from deformrs.stopping import Query, RadiusQuery, parse_queries
     "train wrote it; held-out/ in it for --split held-out]",
 )
 @certification_options(n=100_000)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Stop after saying what would be certified and how long it would take; write nothing.",
+)
 def certify(
     model: ModelOptions,
     data: DataOptions,
@@ -53,6 +61,7 @@ def certify(
     radii: str | None,
     regions: tuple[str, ...],
     sampling: SamplingOptions,
+    dry_run: bool,
 ) -> None:
     """Certify labelled images: how far may each be deformed?
 
@@ -86,8 +95,9 @@ def certify(
             "note: the model was trained on these images; their certified accuracy says little",
             err=True,
         )
-    print_plain(console, job.execution)
-    results = certify_job(job, sampling, task.out, console, queries)
+    results = certify_job(job, sampling, task.out, console, queries, dry_run=dry_run)
+    if dry_run:
+        return
     stopping = sampling.stopping(queries)
     averaged = not stopping or bool(stopping.tolerance)
     print_plain(console, *summary(results, queries, averaged=averaged))
@@ -100,13 +110,20 @@ def certify_job(
     out: Path,
     console: Console,
     queries: Sequence[Query] = (),
+    *,
+    dry_run: bool = False,
 ) -> list[Result]:
-    """Certify the images of a job into the run folder `out`, and show the progress."""
+    """Certify the images of a job into the run folder `out`, and show the progress.
+
+    Before the first sample it says what is certified and how long that will take; a dry run stops
+    there, writes nothing and returns no results.
+    """
     space = job.classifier.deformation.space(size_of(job.first_image))
     for query in queries:
         query.check(space)
     stopping = sampling.stopping(queries)
-    total = len(select_indices(len(job.images), sampling.skip, sampling.max))
+    indices = select_indices(len(job.images), sampling.skip, sampling.max)
+    total = len(indices)
     display = _Display(queries, total, sampling.n0 + sampling.n if stopping is None else None)
     compiled, began = job.classifier.sampler.compiled, time.perf_counter()
     if compiled != "no":
@@ -129,8 +146,28 @@ def certify_job(
     )
     if compiled != "no" and job.classifier.sampler.compiled == compiled:
         print_plain(console, f"compiled in {time.perf_counter() - began:.1f} s")
+    plan = sampling.plan(queries)
+    overview = Overview(job, plan, queries, indices, out)
+    if overview.left:
+        print_plain(console, *overview.lines)
+        cost = overview.cost(overview.measured_speed())
+        print_plain(console, *cost, *overview.remarks)
+    else:
+        print_plain(console, f"all {total:,} images are certified already: read from {out}")
+    if dry_run:
+        return []
+    watch = AccuracyWatch(total, job.num_classes, overview.likely_causes, _warn)
+    certified = []
     with step(console, "certifying", total) as display.advance:
-        return [display.add(result) for result in results]
+        for result in results:
+            certified.append(display.add(result))
+            watch.add(result)
+    return certified
+
+
+def _warn(text: str) -> None:
+    # Not by click, which would write into the progress bar: it is drawn again below this.
+    print(text, file=sys.stderr)
 
 
 class _Display:

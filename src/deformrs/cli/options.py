@@ -26,6 +26,7 @@ from deformrs.models import (
     PrecisionChoice,
     load_model,
 )
+from deformrs.plan import SamplingPlan
 from deformrs.statistics import check_method
 from deformrs.stopping import Query, RadiusQuery, RegionQuery, Stopping
 
@@ -172,6 +173,11 @@ class SamplingOptions:
                 "cannot be combined with a fixed number of samples",
                 "leave one of the two out",
             )
+
+    def plan(self, queries: Sequence[Query]) -> SamplingPlan:
+        """Return the sampling plan of an image."""
+        stopping = self.stopping(queries)
+        return SamplingPlan(self.n, self.n0, self.alpha, self.seed, self.method, stopping)
 
     def stopping(self, queries: Sequence[Query]) -> Stopping | None:
         """Return when sampling stops; None: after n samples."""

@@ -1,0 +1,246 @@
+"""What is about to be certified, in lines of text, and what may be wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from deformrs.cli.cost import Cost, samples_per_second, suggested_radius
+from deformrs.config import ConfigValue
+from deformrs.data import ImageSet
+from deformrs.dataset import images_together
+from deformrs.geometry import size_of
+from deformrs.job import Job
+from deformrs.models.saved import of_file
+from deformrs.noise.scaled import ScaledLaw
+from deformrs.plan import SamplingPlan
+from deformrs.randomness import Stage
+from deformrs.runs import CONFIG, read_run
+from deformrs.stopping import Query
+
+SHOWN_CLASSES = 3
+CHECK_LABELS = (
+    "compare them with the classes of the training; a labels.csv or --class-names FILE states them"
+)
+
+
+def row(name: str, text: str) -> str:
+    """Return a line of the overview; the texts of all stand below each other.
+
+    >>> row("model", "net.onnx")
+    'model          net.onnx'
+    """
+    return f"{name:<13}  {text}"
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What a certification is about to do, and what may be wrong with it."""
+
+    job: Job
+    plan: SamplingPlan
+    queries: Sequence[Query]
+    indices: Sequence[int]
+    """The selected images."""
+    out: Path
+
+    @cached_property
+    def left(self) -> int:
+        """The number of selected images that are not certified in the run folder yet."""
+        if not (self.out / CONFIG).exists():
+            return len(self.indices)
+        done = {result.index for result in read_run(self.out).results}
+        return len(set(self.indices) - done)
+
+    @cached_property
+    def origin(self) -> Origin:
+        """Where the model comes from, according to the options and to what was loaded."""
+        options, about = self.job.about["options"], self.job.model.about
+        assert isinstance(options, dict)
+        weights = options["weights"]
+        return Origin(
+            str(options["model"]),
+            None if weights is None else str(weights),
+            _numbers(about["mean"]),
+            _numbers(about["std"]),
+        )
+
+    @property
+    def lines(self) -> list[str]:
+        """All that is known before sampling, but for the time it takes, as lines."""
+        job, total = self.job, len(self.indices)
+        classifier, images, options = job.classifier, job.images, job.about["options"]
+        assert isinstance(options, dict)
+        space = classifier.deformation.space(size_of(job.first_image))
+        compiled = classifier.sampler.compiled
+        done = total - self.left
+        missing = job.num_classes - len({images.labels[index] for index in self.indices})
+        labels = images.label_words(job.model.class_names, SHOWN_CLASSES)
+        labels += f"; {missing:,} of {job.num_classes:,} without images" * (missing > 0)
+        noise = classifier.noise.describe(space)
+        outside = f"{classifier.padding} outside the image"
+        execution = job.execution + f", compiled ({compiled})" * (compiled != "no")
+        return [
+            row("model", self.origin.words),
+            row("normalisation", self.origin.normalisation),
+            row("images", image_words(images, self.indices)),
+            row("labels", labels),
+            row("deformation", f"{options['deformation']}: {noise}; {outside}"),
+            row("samples", sampling_words(self.plan, self.queries)),
+            row("execution", execution),
+            row("folder", f"{self.out}, " + (f"{done} of {total} done" if done else "new")),
+        ]
+
+    @property
+    def remarks(self) -> list[str]:
+        """What may be wrong, as lines."""
+        source, lines = self.origin.source, []
+        if self.origin.unknown:
+            lines.append(
+                f"warning: {source} was given without --weights: unless that function loads some, "
+                "they are random, and an untrained network is certified; add --weights FILE"
+            )
+        if self.job.images.is_matched_by_order:
+            lines.append(f"note: labels follow the sorted names of class folders; {CHECK_LABELS}")
+        return lines
+
+    def measured_speed(self) -> float:
+        """Return the samples per second of this run, from a short measurement.
+
+        Its samples are counted nowhere else, and are at most a tenth of the run's.
+        """
+        classifier, plan = self.job.classifier, self.plan
+        # Images that share batches are copied, and have a compiled program of their own.
+        rows = min(images_together(classifier, self.job.first_image, plan), 2)
+        batch = [self.job.first_image] * rows
+
+        def count(n: int) -> None:
+            classifier.count_batch(batch, range(rows), -(-n // rows), Stage.PREDICT, seed=plan.seed)
+
+        # Compiled, a smaller batch would be filled up.
+        least = rows if classifier.sampler.compiled == "no" else classifier.batch_size
+        return samples_per_second(count, self.left * (plan.n0 + plan.n) // 10, first=least)
+
+    def cost(self, speed: float) -> list[str]:
+        """Return the estimate of the time, at that many samples per second, as lines."""
+        cost = Cost(self.left, self.plan.n0, self.plan.n, speed)
+        noise = self.job.classifier.noise
+        space = self.job.classifier.deformation.space(size_of(self.job.first_image))
+        suggestion = None
+        if isinstance(noise, ScaledLaw):
+            suggestion = suggested_radius(float(noise.scales(space).min()), space)
+        stopping = self.plan.stopping
+        decided = stopping is not None and stopping.tolerance is None
+        queries = len(self.queries) if decided else 0
+        texts = cost.words(queries, suggestion, until=stopping is not None)
+        return [row("" if number else "time", text) for number, text in enumerate(texts)]
+
+    def likely_causes(self, below: bool) -> list[str]:
+        """Return the likely causes of an accuracy near, or below, chance."""
+        return likely_causes(self.origin, self.job.images, below=below)
+
+
+def _numbers(values: ConfigValue) -> list[float] | None:
+    if not isinstance(values, list):
+        return None
+    return [value for value in values if isinstance(value, int | float)]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a model comes from: its source and weights as typed, its normalisation."""
+
+    source: str
+    weights: str | None
+    mean: Sequence[float] | None
+    std: Sequence[float] | None
+
+    @property
+    def unknown(self) -> bool:
+        """Whether it is for a function of the user to load weights, which cannot be known."""
+        return self.weights is None and of_file(self.source)
+
+    @property
+    def words(self) -> str:
+        """The model and its weights in words."""
+        library = self.source.partition(":")[0]
+        origin = "weights in that folder"
+        if self.weights is not None:
+            origin = f"weights from {self.weights}"
+        elif self.unknown:
+            origin = "weights as that function returns them"
+        elif library in ("timm", "torchvision"):
+            origin = f"weights published by {library}, downloaded or from its cache"
+        elif library == "hf":
+            origin = "weights of Hugging Face: that folder, the cache or the hub"
+        elif self.source.endswith((".onnx", ".pt2")):
+            origin = "weights in that file"
+        return f"{self.source}, {origin}"
+
+    @property
+    def normalisation(self) -> str:
+        """The normalisation in words."""
+        if self.mean is None or self.std is None:
+            return "none, or inside the network"
+        mean, std = (", ".join(f"{value:.4g}" for value in v) for v in (self.mean, self.std))
+        return f"mean {mean}; std {std}"
+
+
+def image_words(images: ImageSet, indices: Sequence[int]) -> str:
+    """Return the number of images, their dataset, size and preparation in words."""
+    height, width = images[0][0].shape[1:]
+    split = images.about["split"]
+    prepared = images.preparation
+    fixed = prepared.crop is not None or isinstance(prepared.resize, tuple)
+    first = "" if fixed or not _in_files(images) else "the first "
+    return (
+        f"{len(indices):,} of {len(images):,} from {images.name}"
+        f"{f' ({split})' if split else ''}; {first}{height} x {width} px, {prepared.words}"
+    )
+
+
+def _in_files(images: ImageSet) -> bool:
+    """Return whether the images are files, which may differ in size."""
+    return "/" in images.source(0) or "." in images.source(0)
+
+
+def sampling_words(plan: SamplingPlan, queries: Sequence[Query]) -> str:
+    """Return the samples of an image, the level, the seed and the bound in words."""
+    number = f"n0 = {plan.n0:,}, then n = {plan.n:,}"
+    if plan.stopping is not None:
+        ends = [query.words for query in queries]
+        if plan.stopping.tolerance is not None:
+            ends.append(f"within {plan.stopping.tolerance}")
+        number = f"n0 = {plan.n0:,}, then until decided ({'; '.join(ends)}), at most {plan.n:,}"
+    return f"{number} per image; alpha = {plan.alpha:g}, seed {plan.seed}, bound {plan.bound}"
+
+
+def likely_causes(origin: Origin, images: ImageSet, *, below: bool) -> list[str]:
+    """Return the likely causes of an accuracy near chance, and how to check each.
+
+    The likeliest comes first. `below`: it is lower than chance, which labels can explain best.
+    """
+    causes = []
+    if origin.unknown:
+        causes.append(
+            f"random weights: {origin.source} was given without --weights; unless it loads some, "
+            "add --weights FILE"
+        )
+    if below or images.is_matched_by_order:
+        place = 0 if below else len(causes)
+        matched = images.label_words(most=SHOWN_CLASSES)
+        causes.insert(place, f"labels that do not fit ({matched}): {CHECK_LABELS}")
+    # A library's own networks, and those of deformrs train, have theirs.
+    own = of_file(origin.source) or origin.source.endswith((".onnx", ".pt2"))
+    if own and origin.mean is None:
+        causes.append(
+            "missing normalisation: unless it is inside the network, add --mean and --std as in "
+            "its training, for images in [0, 1]"
+        )
+    causes.append(
+        "images unlike those of its training, in their classes, size or colours: compare "
+        "--resize, --crop and --channels with it"
+    )
+    return causes

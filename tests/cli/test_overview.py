@@ -1,0 +1,100 @@
+"""What `certify` says before it samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from commands import deformrs
+from deformrs.cli.overview import Origin, likely_causes
+from deformrs.data import load_data
+from deformrs.runs import load_run
+
+FACTORY = """
+from deformrs.models import SmallCNN
+
+def build():
+    return SmallCNN(num_classes=3, channels=3, width=4, seed=9)
+"""
+TURN = ("--deformation", "rotation", "--noise", "uniform:30deg", "--device", "cpu")
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Eight images of noise for each of three classes, and a factory of an untrained network."""
+    generator = np.random.default_rng(0)
+    for name in ("cat", "dog", "owl"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(8):
+            pixels = generator.integers(0, 255, (16, 16, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{number}.png")
+    (tmp_path / "net.py").write_text(FACTORY)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("source", "weights", "words"),
+    [
+        ("net.py:build", None, "net.py:build, weights as that function returns them"),
+        ("net.py:build", "net.pth", "net.py:build, weights from net.pth"),
+        ("timm:resnet18", None, "weights published by timm, downloaded or from its cache"),
+        ("timm:resnet18", "mine.pth", "weights from mine.pth"),
+        ("hf:org/name", None, "Hugging Face"),
+        ("net.onnx", None, "weights in that file"),
+        ("runs/mine", None, "weights in that folder"),
+    ],
+)
+def test_the_origin_of_the_weights_is_named(source: str, weights: str | None, words: str) -> None:
+    origin = Origin(source, weights, None, None)
+    assert words in origin.words
+    assert origin.unknown == (source == "net.py:build" and weights is None)
+    assert origin.normalisation == "none, or inside the network"
+    assert Origin(source, weights, [0.5], [0.25]).normalisation == "mean 0.5; std 0.25"
+
+
+def test_a_dry_run_says_it_all_and_writes_nothing(photos: Path) -> None:
+    arguments = ("certify", "--model", "net.py:build", "--data", "photos", *TURN, "--out", "run")
+    printed = deformrs(*arguments, "--n", "500", "--dry-run", cwd=photos).stdout
+    rows = dict(line.split(maxsplit=1) for line in printed.splitlines())
+    assert rows["model"] == "net.py:build, weights as that function returns them"
+    assert rows["normalisation"] == "none, or inside the network"
+    assert rows["images"] == "24 of 24 from photos; the first 16 x 16 px, as stored"
+    assert rows["labels"] == "the class folders in sorted order: cat = 0, dog = 1, owl = 2"
+    assert rows["deformation"] == "rotation: uniform noise of scale 30°; zeros outside the image"
+    assert rows["samples"].startswith("n0 = 100, then n = 500 per image; alpha = 0.001, seed 0")
+    assert "on cpu, batches of 256" in rows["execution"]
+    assert rows["folder"] == "run, new"
+    assert "at 500 samples an image" in rows["time"]
+    assert "they are random, and an untrained network is certified" in rows["warning:"]
+    assert "--class-names" in rows["note:"]
+    assert len(printed.splitlines()) <= 12
+    assert not (photos / "run").exists()
+
+
+def test_a_run_names_what_is_done_and_what_is_read_from_its_folder(photos: Path) -> None:
+    arguments = ("certify", "--model", "net.py:build", "--data", "photos", *TURN, "--out", "run")
+    few = (*arguments, "--n", "20", "--n0", "10")
+    deformrs(*few, "--max", "20", cwd=photos)
+    done = len(load_run(photos / "run"))
+    printed = deformrs(*few, cwd=photos)
+    assert f"folder         run, {done} of 24 done" in printed.stdout
+    (warning, *causes) = printed.stderr.splitlines()
+    assert warning.startswith("warning: without noise the model is right on ")
+    assert [cause.split()[1] for cause in causes] == ["random", "labels", "missing", "images"]
+    again = deformrs(*few, cwd=photos).stdout
+    assert again.startswith("all 24 images are certified already: read from run\n")
+    assert "normalisation" not in again
+    assert "next: deformrs report run" in again
+
+
+def test_only_causes_that_apply_are_named() -> None:
+    digits = load_data("digits")
+    normalised = Origin("net.py:build", "net.pth", [0.5], [0.5])
+    assert len(likely_causes(normalised, digits, below=False)) == 1
+    below = likely_causes(Origin("net.py:build", None, None, None), digits, below=True)
+    assert [cause.split()[0] for cause in below] == ["labels", "random", "missing", "images"]
+    library = likely_causes(Origin("timm:resnet18", None, [0.5], [0.5]), digits, below=False)
+    assert [cause.split()[0] for cause in library] == ["images"]
