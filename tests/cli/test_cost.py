@@ -52,7 +52,7 @@ def test_a_fixed_run_names_what_deciding_would_take() -> None:
     long = Cost(images=1000, n0=100, n=100_000, speed=1000)
     assert long.words(0, "--radii 10deg") == [
         "about 28 h at 100,000 samples an image (1,000 samples/s)",
-        "with --radii 10deg roughly 38 min, if 1 image in 50 needs all of them",
+        "with --radii 10deg roughly 38 min, if 20 of 1,000 images need all of them",
     ]
     assert len(long.words(0, None)) == 1
     short = Cost(images=20, n0=100, n=1000, speed=1000)
@@ -64,7 +64,7 @@ def test_a_run_that_stops_early_has_an_upper_limit() -> None:
     cost = Cost(images=1000, n0=100, n=100_000, speed=2.5)
     (text,) = cost.words(2, None, until=True)
     guide, most = text.split("; ")
-    assert guide == "roughly 20 days, if 2 images in 50 need all 100,000 samples"
+    assert guide == "roughly 20 days, if 40 of 1,000 images need all 100,000 samples"
     assert most == "at most 463 days (2.5 samples/s)"
     assert cost.words(0, None, until=True)[0].startswith("at most 463 days (2.5 samples/s), mostly")
     assert cost.words(90, None, until=True) == ["at most 463 days (2.5 samples/s)"]

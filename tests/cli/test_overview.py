@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from commands import deformrs
-from deformrs.cli.overview import Origin, likely_causes
+from deformrs import Compose, Gaussian, Independent, Rotation, Scaling, Uniform
+from deformrs.cli.overview import Origin, content_words, likely_causes
 from deformrs.data import load_data
 from deformrs.runs import load_run
 
@@ -88,6 +89,15 @@ def test_a_run_names_what_is_done_and_what_is_read_from_its_folder(photos: Path)
     assert again.startswith("all 24 images are certified already: read from run\n")
     assert "normalisation" not in again
     assert "next: deformrs report run" in again
+
+
+def test_scaling_says_what_it_does_to_the_content() -> None:
+    both = Compose(Rotation(), Scaling()).space((28, 28))
+    alone = Scaling().space((28, 28))
+    assert content_words(Uniform(0.2), alone) == " (content shown at 84 to 125 % of its size)"
+    gaussian = " (content mostly shown at 84 to 125 % of its size)"
+    assert content_words(Independent(Uniform(0.5), Gaussian(0.1)), both) == gaussian
+    assert content_words(Uniform(0.5), Rotation().space((28, 28))) == ""
 
 
 def test_only_causes_that_apply_are_named() -> None:

@@ -122,7 +122,8 @@ def certify_job(
     for query in queries:
         query.check(space)
     stopping = sampling.stopping(queries)
-    indices = select_indices(len(job.images), sampling.skip, sampling.max)
+    labels = job.images.labels
+    indices = select_indices(len(job.images), sampling.skip, sampling.max, labels)
     total = len(indices)
     display = _Display(queries, total, sampling.n0 + sampling.n if stopping is None else None)
     compiled, began = job.classifier.sampler.compiled, time.perf_counter()

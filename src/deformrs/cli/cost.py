@@ -75,27 +75,25 @@ class Cost:
         digits = f"{self.speed:,.0f}" if self.speed >= 10 else f"{self.speed:.2g}"
         at_most = f"at most {duration(longest)} ({digits} samples/s)"
         if queries:
-            guide = self._deciding(queries)
+            guide, hard = self._deciding(queries)
             if longest < _MUCH * guide:
                 return [at_most]
-            need = f"{_hard(queries)} all {self.n:,} samples"
-            return [f"roughly {duration(guide)}, if {need}; {at_most}"]
+            return [f"roughly {duration(guide)}, if {hard} all {self.n:,} samples; {at_most}"]
         if until:
             return [f"{at_most}, mostly less: sampling stops by itself"]
         texts = [f"about {duration(longest)} at {self.n:,} samples an image ({digits} samples/s)"]
-        guide = self._deciding(1)
+        guide, hard = self._deciding(1)
         if suggestion and longest >= max(60, _MUCH * guide):
-            texts.append(f"with {suggestion} roughly {duration(guide)}, if {_hard(1)} all of them")
+            texts.append(f"with {suggestion} roughly {duration(guide)}, if {hard} all of them")
         return texts
 
-    def _deciding(self, queries: int) -> float:
-        """Return the seconds until all images are decided: a rough guide, on the safe side."""
-        hard = min(1.0, queries / _HARD) * self.n
-        return self.images * (self.n0 + min(self.n, _EASY + hard)) / self.speed
-
-
-def _hard(queries: int) -> str:
-    return f"1 image in {_HARD} needs" if queries == 1 else f"{queries} images in {_HARD} need"
+    def _deciding(self, queries: int) -> tuple[float, str]:
+        """Return a rough guide to the seconds until all images are decided, and its assumption."""
+        hard = min(self.images, math.ceil(self.images * queries / _HARD))
+        easy = min(self.n, _EASY)
+        samples = self.images * (self.n0 + easy) + hard * (self.n - easy)
+        need = f"{hard:,} of {self.images:,} images need{'s' * (hard == 1)}"
+        return samples / self.speed, need
 
 
 def duration(seconds: float) -> str:

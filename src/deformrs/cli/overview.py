@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 from deformrs.cli.cost import Cost, samples_per_second, suggested_radius
 from deformrs.config import ConfigValue
 from deformrs.data import ImageSet
 from deformrs.dataset import images_together
+from deformrs.deformations import Scaling
 from deformrs.geometry import size_of
 from deformrs.job import Job
 from deformrs.models.saved import of_file
+from deformrs.noise import Gaussian, Independent, NoiseLaw
 from deformrs.noise.scaled import ScaledLaw
 from deformrs.plan import SamplingPlan
 from deformrs.randomness import Stage
 from deformrs.runs import CONFIG, read_run
+from deformrs.space import Space
 from deformrs.stopping import Query
+from deformrs.units import scaled_size
 
 SHOWN_CLASSES = 3
 CHECK_LABELS = (
@@ -79,7 +84,7 @@ class Overview:
         missing = job.num_classes - len({images.labels[index] for index in self.indices})
         labels = images.label_words(job.model.class_names, SHOWN_CLASSES)
         labels += f"; {missing:,} of {job.num_classes:,} without images" * (missing > 0)
-        noise = classifier.noise.describe(space)
+        noise = classifier.noise.describe(space) + content_words(classifier.noise, space)
         outside = f"{classifier.padding} outside the image"
         execution = job.execution + f", compiled ({compiled})" * (compiled != "no")
         return [
@@ -195,8 +200,10 @@ def image_words(images: ImageSet, indices: Sequence[int]) -> str:
     prepared = images.preparation
     fixed = prepared.crop is not None or isinstance(prepared.resize, tuple)
     first = "" if fixed or not _in_files(images) else "the first "
+    spread = len({after - before for before, after in pairwise(indices)}) > 1
+    order = " (spread over the classes)" * spread
     return (
-        f"{len(indices):,} of {len(images):,} from {images.name}"
+        f"{len(indices):,} of {len(images):,}{order} from {images.name}"
         f"{f' ({split})' if split else ''}; {first}{height} x {width} px, {prepared.words}"
     )
 
@@ -204,6 +211,23 @@ def image_words(images: ImageSet, indices: Sequence[int]) -> str:
 def _in_files(images: ImageSet) -> bool:
     """Return whether the images are files, which may differ in size."""
     return "/" in images.source(0) or "." in images.source(0)
+
+
+def content_words(law: NoiseLaw, space: Space) -> str:
+    """Return at which sizes noise on scaling shows the content, in words; empty without scaling."""
+    parts: Sequence[ScaledLaw] = ()
+    if isinstance(law, Independent):
+        parts = law.laws
+    elif isinstance(law, ScaledLaw):
+        parts = [law.alone(part) for part in space.slices]
+    words = ""
+    for index, (part, block) in enumerate(zip(parts, space.blocks, strict=False)):
+        if block.family == Scaling.name:
+            scale = float(part.scales(space.alone(index))[0])
+            gaussian = isinstance(part, Gaussian)  # two standard deviations are 95 %
+            shown = scaled_size(2 * scale if gaussian else scale)
+            words += f" (content{' mostly' * gaussian} {shown})"
+    return words
 
 
 def sampling_words(plan: SamplingPlan, queries: Sequence[Query]) -> str:
