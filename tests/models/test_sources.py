@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import torch
-from small_files import digest_of, scores, some_images, tiny_net
+from small_files import digest_of, export, scores, some_images, tiny_net
 
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
@@ -38,11 +39,11 @@ def source(tmp_path: Path) -> str:
         ("tim:resnet18", "did you mean timm:resnet18?"),
         ("TorchVision:resnet18", "did you mean torchvision:resnet18?"),
         ("HF:a/b", "did you mean hf:a/b?"),
-        ("resnet18", "no such file or folder; for a pretrained network write e.g. timm:resnet18"),
+        ("resnet18", "there is no such file or folder; for a network of a library write timm:resn"),
         ("runs/nothing", "there is no such file or folder; for Hugging Face write hf:runs/nothing"),
         ("mymodel.py", "name the function that builds it, e.g. mymodel.py:build"),
-        ("w.safetensors", "weights need a network"),
-        ("", "for a pretrained network"),
+        ("r18.pth", "weights need a network: --model net.py:build --weights r18.pth, or --model"),
+        ("", "for a network of a library"),
     ],
 )
 def test_an_unknown_source_lists_the_forms_and_the_nearest(name: str, remedy: str) -> None:
@@ -51,6 +52,46 @@ def test_an_unknown_source_lists_the_forms_and_the_nearest(name: str, remedy: st
     message = str(caught.value)
     assert message.startswith(f"the model is {name!r}; it must be one of {FORMS}: ")
     assert remedy in message
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of what people save: TorchScript, a whole module, an exported program, weights."""
+    folder, net = tmp_path_factory.mktemp("programs"), tiny_net().eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        script = torch.jit.trace(net, some_images(1))  # type: ignore[no-untyped-call]
+        for name in ("script.pt", "script.ts", "script.pt2"):
+            script.save(folder / name)
+    torch.save(net, folder / "module.pth")
+    export(folder / "program.pt2", net).rename(folder / "program.pt")
+    torch.save(net.state_dict(), folder / "state.pth")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("script.pt", r"is a TorchScript program; .*torch.jit.load\('script.pt'\).*torch.export"),
+        ("script.ts", "is a TorchScript program"),
+        ("module.pth", r"it imports small_files.TinyNet.*torch.save\(network.state_dict\(\)"),
+        ("program.pt", "is a program of torch.export; .*pass --model program.pt2"),
+    ],
+)
+def test_programs_that_are_no_weights_say_how_to_be_used(
+    programs: Path, source: str, name: str, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        load_model(source, weights=programs / name)
+    with pytest.raises(InputError, match=message):
+        load_model(str(programs / name), trust_code=True)
+
+
+def test_files_that_are_no_model(programs: Path) -> None:
+    with pytest.raises(InputError, match=r"weights need a network: .* --weights .*/state.pth, or"):
+        load_model(str(programs / "state.pth"))
+    with pytest.raises(InputError, match="is a TorchScript program"):
+        load_model(str(programs / "script.pt2"), trust_code=True)
 
 
 @pytest.mark.parametrize("name", ["a.onnx", "a.pt2", "a.py:build"])

@@ -24,7 +24,7 @@ from deformrs.models.types import (
     in_batches,
     require_trust,
 )
-from deformrs.models.weights import require_file
+from deformrs.models.weights import check_not_torchscript, require_file
 from deformrs.runs.files import file_digest
 
 _SWITCHES = ("train", "training", "dropout_p", "dropout")
@@ -108,6 +108,7 @@ def _program(path: Path) -> ExportedProgram:
             warnings.filterwarnings("ignore", "The given buffer is not writable")  # torch 2.11
             return torch.export.load(path)
     except Exception as error:  # a damaged program can raise anything
+        check_not_torchscript(path)
         raise InputError(
             f"the exported program {path}",
             f"unreadable ({first_line(error)[:200]})",

@@ -37,12 +37,12 @@ from deformrs.models.types import (
     ResolvedSource,
     check_normalisation,
 )
-from deformrs.models.weights import require_file, state_digest
+from deformrs.models.weights import read_state, require_file, state_digest
 
 FORMS = "a run folder, FILE.py:FUNCTION, FILE.onnx, FILE.pt2, timm:NAME, torchvision:NAME, hf:NAME"
 _LIBRARIES = ("timm", "torchvision", "hf")
 _FILES = (".onnx", ".pt2")
-_WEIGHTS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
+_WEIGHTS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".ts", ".torchscript", ".pkl")
 
 
 def load_model(
@@ -155,7 +155,10 @@ def check_source(source: str) -> None:
         if "/" in source:
             remedy += f"Hugging Face write hf:{source}"
         else:
-            remedy += f"a pretrained network write e.g. timm:{source or 'resnet18'}"
+            remedy += (
+                f"a network of a library write timm:{source or 'resnet18'} or "
+                f"torchvision:{source or 'resnet18'}, with --weights FILE if the weights are yours"
+            )
         raise unknown_source(source, FORMS, _LIBRARIES, remedy)
 
 
@@ -186,7 +189,10 @@ def _check_no_weights(source: str, weights: Path | None) -> None:
 
 
 def unknown_source(source: str, forms: str, libraries: Iterable[str], fallback: str) -> InputError:
-    """Return the error for a source of none of these forms; `fallback` is the last remedy."""
+    """Return the error for a source of none of these forms; `fallback` is the last remedy.
+
+    Raise another if it is a file that holds neither a model nor weights.
+    """
     library, colon, name = source.partition(":")
     path = Path(source)
     close = nearest(library.lower(), libraries)
@@ -195,7 +201,12 @@ def unknown_source(source: str, forms: str, libraries: Iterable[str], fallback: 
     elif colon and close:
         remedy = f"did you mean {close}:{name}?"
     elif path.suffix not in _FILES and (path.suffix in _WEIGHTS or path.is_file()):
-        remedy = "weights need a network: pass that as the model, and this file as --weights"
+        if path.is_file():
+            read_state(path)  # raises, saying what to do, if there are no weights in it
+        remedy = (
+            f"weights need a network: --model net.py:build --weights {source}, or --model "
+            f"timm:resnet18 --weights {source}"
+        )
     else:
         remedy = fallback
     return InputError("the model", repr(source), f"must be one of {forms}", remedy)

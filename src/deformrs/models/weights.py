@@ -6,6 +6,7 @@ import hashlib
 import pickle
 import re
 import warnings
+import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -30,6 +31,14 @@ def read_state(path: Path) -> State:
     plain values is refused.
     """
     require_file("the weights file", path)
+    check_not_torchscript(path)
+    if _members(path) & {"archive_format", "serialized_exported_program.json"}:
+        raise InputError(
+            f"the file {path}",
+            "a program of torch.export",
+            "must be the model itself, and end in .pt2",
+            f"rename it, and pass --model {path.stem}.pt2 without weights",
+        )
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -44,7 +53,8 @@ def read_state(path: Path) -> State:
             f"the weights file {path}",
             f"no plain state dict ({reason})",
             "must hold only tensors and plain values: anything else could run code",
-            "save a plain state dict as .safetensors",
+            "of a whole network save torch.save(network.state_dict(), 'net.pth') and pass "
+            "--model net.py:build --weights net.pth, or save a plain state dict as .safetensors",
         ) from None
     except MemoryError:
         raise
@@ -56,6 +66,29 @@ def read_state(path: Path) -> State:
             "save it again",
         ) from None
     return _state_in(path, content)
+
+
+def check_not_torchscript(path: Path) -> None:
+    """Raise, saying what to save instead, if a file is a TorchScript program."""
+    members = _members(path)
+    if "constants.pkl" in members and "archive_format" not in members:
+        raise InputError(
+            f"the file {path}",
+            "a TorchScript program",
+            "must be a state dict, or a program of torch.export",
+            f"save torch.save(torch.jit.load({path.name!r}).state_dict(), 'net.pth') and pass "
+            "--model net.py:build --weights net.pth; or save torch.export.save(torch.export.export("
+            "network.eval(), (images,)), 'net.pt2') and pass --model net.pt2",
+        )
+
+
+def _members(path: Path) -> set[str]:
+    """Return the names of the files in an archive, without folders; none if it is no archive."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {name.rpartition("/")[2] for name in archive.namelist()}
+    except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError):
+        return set()  # reading it says why
 
 
 def fit_state(network: nn.Module, state: State, origin: str) -> None:
