@@ -54,6 +54,12 @@ def test_links_lead_somewhere(document: Path) -> None:
             assert (document.parent / target).exists(), target
 
 
+def test_the_description_on_pypi_needs_no_file_of_the_repository() -> None:
+    text = (ROOT / "docs/pypi.md").read_text()
+    assert all("://" in target for target in re.findall(r"\]\(([^)]+)\)", text))
+    assert "<img" not in text
+
+
 def test_sections_of_the_theory_that_docstrings_cite_exist(root: Path) -> None:
     theory = (root / "docs/theory.md").read_text()
     for path in (root / "src").rglob("*.py"):
