@@ -91,10 +91,11 @@ def install_command(package: str, *, upgrade: bool = False) -> str:
         requirements, torch = metadata.requires("deformrs") or [], metadata.version("torch")
     except metadata.PackageNotFoundError:  # run from a source tree
         requirements, torch = [], ""
-    texts = (requirement.partition(";")[0].strip() for requirement in requirements)
-    words.append(next((text for text in texts if re.split(r"\W", text)[0] == package), package))
+    versions = {re.split(r"\W", text)[0]: text.partition(";")[0].strip() for text in requirements}
+    words.append(versions.get(package, package))
     if torch and package in ("timm", "torchvision"):
-        # Each torchvision fits one torch, and pip would replace the installed one.
+        # Each torchvision, which timm needs, fits one torch: pip would replace the installed one.
+        words += [] if package == "torchvision" else ["torchvision"]
         words.append(f"torch=={torch}")
         if "+" in torch:  # from PyTorch's own index, which has one part for each such label
             index = f"https://download.pytorch.org/whl/{torch.partition('+')[2]}"

@@ -27,7 +27,7 @@ TORCHS_OWN_INDEX = (
     else ""
 )
 COMMANDS = {
-    "timm": f'pip install "timm>=1.0" torch=={TORCH}{TORCHS_OWN_INDEX}',
+    "timm": f'pip install "timm>=1.0" torchvision torch=={TORCH}{TORCHS_OWN_INDEX}',
     "torchvision": f'pip install "torchvision>=0.19" torch=={TORCH}{TORCHS_OWN_INDEX}',
     "onnxruntime": 'pip install "onnxruntime>=1.17"',
     "transformers": 'pip install "transformers>=4.40"',
