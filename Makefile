@@ -1,12 +1,14 @@
-# Every target builds the .venv it needs from Python 3.11 or newer with pip.
+# Every target builds the .venv it needs from Python 3.11 or newer with pip. See docs/installing.md.
 PYTHON ?= python3
 BIN := .venv/bin
+ACTIVATE := to use deformrs in this terminal: source .venv/bin/activate
 
 .PHONY: help quickstart test lint types unit results clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "Once .venv is built, $(ACTIVATE)"
 
 quickstart: .venv/ready  ## Train a small network on digits, certify it, draw the result
 	$(BIN)/deformrs quickstart
@@ -33,9 +35,10 @@ clean:  ## Remove the .venv, builds and runs
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
-	touch $@
+	@touch $@
+	@echo "Built .venv; $(ACTIVATE)"
 
 # What only tests need is most of the download.
 .venv/dev: .venv/ready
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
-	touch $@
+	@touch $@
