@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         VectorField,
     )
     from deformrs.errors import DeformRSError
+    from deformrs.job import certify
     from deformrs.models import load_model
     from deformrs.noise import Gaussian, Independent, NoiseLaw, Uniform
     from deformrs.regions import Patch, Region
@@ -57,6 +58,7 @@ _HOMES = {
     ),
     "dataset": ("certify_dataset",),
     "errors": ("DeformRSError",),
+    "job": ("certify",),
     "models": ("load_model",),
     "noise": ("Gaussian", "Independent", "NoiseLaw", "Uniform"),
     "data.preparation": ("Preparation",),
@@ -95,6 +97,7 @@ __all__ = [
     "Translation",
     "Uniform",
     "VectorField",
+    "certify",
     "certify_dataset",
     "curve",
     "gallery",

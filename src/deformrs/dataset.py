@@ -25,6 +25,7 @@ from deformrs.inputs import Dataset, LabelledImages, as_dataset, as_image, as_la
 from deformrs.plan import SamplingPlan
 from deformrs.randomness import Stage
 from deformrs.runs import Result, Run
+from deformrs.runs.folder import run_settings
 from deformrs.runs.records import image_digest
 from deformrs.runs.tally import Tally
 from deformrs.sampling import Progress
@@ -89,13 +90,43 @@ def certify_dataset(
     [True, False]
     """
     plan = SamplingPlan(n, n0, alpha, seed, method, stopping)
+    return begin(
+        classifier,
+        images,
+        plan,
+        skip=skip,
+        max=max,
+        out=out,
+        about=about,
+        same_size=same_size,
+        together=together,
+        progress=progress,
+    )[1]
+
+
+def begin(
+    classifier: SmoothedClassifier,
+    images: LabelledImages,
+    plan: SamplingPlan,
+    *,
+    skip: int = 1,
+    max: int | None = None,
+    out: Path | str | None = None,
+    about: Config | None = None,
+    same_size: bool = False,
+    together: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[Config, Iterator[Result]]:
+    """Check the arguments of `certify_dataset`; return the run's configuration and its results."""
     images = as_dataset(images)
     indices = select_indices(len(images), skip, max, _labels(images))
-    first = as_image(_name(images, 0), as_pair(_name(images, 0), images[0])[0])
+    name = _name(images, indices[0])
+    image, label = as_pair(name, images[indices[0]])
+    first = as_image(name, image)
     num_classes = classifier.classes_for(first)
-    first, _ = read_image(images, indices[0], num_classes)
-    if stopping is not None:
-        stopping.check(classifier.deformation.space(size_of(first)))
+    as_label(name, label, num_classes)
+    if plan.stopping is not None:
+        plan.stopping.check(classifier.deformation.space(size_of(first)))
     if together is None:
         together = images_together(classifier, first, plan)
     check_integer("together", together, least=1)
@@ -103,9 +134,9 @@ def certify_dataset(
     config = classifier_config(classifier, first)
     config |= {"n": plan.n, "n0": plan.n0, "seed": plan.seed, "skip": int(skip)}
     config |= {"together": int(together)} if together > 1 else {}
-    if stopping is not None:
+    if plan.stopping is not None:
         # The level of giving up changes which samples are drawn.
-        config |= {"stopping": stopping.to_config() | {"given_up": GIVEN_UP}}
+        config |= {"stopping": plan.stopping.to_config() | {"given_up": GIVEN_UP}}
     config = _with_model(config, about or {})
     size = size_of(first) if same_size or classifier.sampler.compiled != "no" else None
 
@@ -141,7 +172,8 @@ def certify_dataset(
                     done |= {result.index: result for result in made}
                 yield from (done.pop(index) for index in places)
 
-    return results()
+    settings = run_settings(classifier.noise, plan.alpha, plan.bound)
+    return config | settings, results()
 
 
 def select_indices(

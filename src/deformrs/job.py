@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
 
 import torch
-from torch import Tensor
+from PIL import Image
+from torch import Tensor, nn
 
 from deformrs.config import Config
-from deformrs.data import ImageSet
+from deformrs.data import ImageSet, load_data
 from deformrs.data.folders import ImageFolder
 from deformrs.data.image_set import Subset
 from deformrs.data.labels import check_labels
-from deformrs.dataset import device_name
+from deformrs.data.preparation import Preparation
+from deformrs.dataset import begin, device_name, select_indices
 from deformrs.deformations import Deformation
-from deformrs.errors import ModelError
+from deformrs.errors import InputError, ModelError
 from deformrs.execution import Compiled, chosen_device, scores_of
 from deformrs.geometry import Padding, size_of
-from deformrs.models import LoadedModel, check_fixed
+from deformrs.inputs import Dataset, ImageLike, LabelledImages, as_dataset, as_image, as_pair
+from deformrs.models import (
+    LoadedModel,
+    NetworkSpec,
+    PrecisionChoice,
+    check_fixed,
+    load_model,
+)
 from deformrs.noise import NoiseLaw
+from deformrs.plan import SamplingPlan
+from deformrs.runs import CONFIG, CertifiedRun, StoredRun, read_config
 from deformrs.runs.files import file_digest
+from deformrs.runs.folder import RELATIVE_TO, start_of
+from deformrs.sampling import Progress
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.specs import parse_deformation, parse_noise, python_files
+from deformrs.stopping import Stopping
 
 
 @dataclass(frozen=True)
@@ -166,6 +182,25 @@ def automatic_batch_size(model: LoadedModel, image: Tensor, device: torch.device
     return size
 
 
+def resumed_execution(out: Path | None) -> tuple[PrecisionChoice, int | None]:
+    """Return the precision and the batch size of the run in `out`, if there is one.
+
+    Chosen anew, they could come out differently on another machine.
+    """
+    if out is None or not (out / CONFIG).exists():
+        return "auto", None
+    config = read_config(out)
+    batch_size = config.get("batch_size")
+    return stored_precision(config), batch_size if isinstance(batch_size, int) else None
+
+
+def stored_precision(config: Config) -> PrecisionChoice:
+    """Return the precision that a run was executed in; `auto` is resolved there."""
+    model = config.get("model")
+    precision = model.get("precision", "auto") if isinstance(model, dict) else "auto"
+    return cast("PrecisionChoice", precision)
+
+
 def plugin_digests(deformation: str) -> Config:
     """Return the digest of each Python file that a deformation names, by file name."""
     return {file.name: file_digest(file) for file in python_files(deformation)}
@@ -174,3 +209,205 @@ def plugin_digests(deformation: str) -> Config:
 def without_source(about: Config) -> Config:
     """Return it without the path: a run is bound to what files hold, not to where they lie."""
     return {key: value for key, value in about.items() if key != "source"}
+
+
+def certify(
+    model: str | Path | NetworkSpec | nn.Module | LoadedModel,
+    data: str | Path | LabelledImages,
+    deformation: Deformation | str,
+    noise: NoiseLaw | str,
+    *,
+    n: int = 100_000,
+    n0: int = 100,
+    alpha: float = 1e-3,
+    seed: int = 0,
+    radii: Sequence[str] | str = (),
+    regions: Sequence[str] | str = (),
+    skip: int = 1,
+    max: int | None = None,
+    out: Path | str | None = None,
+    weights: Path | str | None = None,
+    class_names: Sequence[str] | None = None,
+    padding: Padding = "zeros",
+    batch_size: int | None = None,
+    device: str = "auto",
+    trust_code: bool = False,
+    progress: Progress | None = None,
+) -> CertifiedRun:
+    """Certify a model on labelled images, as `deformrs certify` does, and return the results.
+
+    `model` is what `load_model` takes or returns: "timm:resnet18", "net.py:build", a run folder, a
+    module. It is checked to be a fixed function; its output tells the number of classes. `data` is
+    what `load_data` or `certify_dataset` takes: "photos/", "digits", a list of pairs, a dataset of
+    torch. Files and PIL images are prepared as the model expects; arrays must be so already.
+    `deformation` and `noise` are objects, or text such as "rotation" and "uniform:30deg".
+
+    With `radii` ("10deg,30deg") or `regions` ("rotation<=10deg, scale=0.8..1.2"), an image is
+    sampled until each of them is decided, at most `n` times. With `out`, results are stored in that
+    folder as they are made, and an interrupted run is resumed. Without `trust_code`, no code is
+    executed but that of Python files named here. The other arguments are those of
+    `certify_dataset`, `load_model` and `SmoothedClassifier`.
+
+    >>> from deformrs.models import SmallCNN
+    >>> run = certify(SmallCNN(width=4), "digits", "rotation", "uniform:30deg", n=100, max=2)
+    >>> [result.label for result in run]
+    [0, 1]
+    """
+    plan = SamplingPlan(n, n0, alpha, seed, None, _stopping(radii, regions))
+    folder = None if out is None else Path(out)
+    precision, stored_size = resumed_execution(folder)
+    batch_size = stored_size if batch_size is None else batch_size
+    if isinstance(model, LoadedModel):
+        _check_loaded(weights, class_names)
+        place = next(model.module.parameters(), torch.empty(0)).device
+        loaded, device = model, str(place) if device == "auto" else device
+    else:
+        loaded = load_model(
+            model,
+            weights=None if weights is None else Path(weights),
+            precision=precision,
+            device=chosen_device(device),
+            trust_code=trust_code,
+            class_names=class_names,
+        )
+    images: LabelledImages
+    if isinstance(data, str | Path):
+        job = make_job(
+            loaded,
+            lambda classes: load_data(
+                data, loaded.preparation, class_names=loaded.class_names, num_classes=classes
+            ),
+            deformation,
+            noise,
+            padding=padding,
+            batch_size=batch_size,
+            device=device,
+            options=_options(model, weights, data, deformation, noise, padding, folder),
+        )
+        classifier, images, about = job.classifier, job.images, job.about
+    else:
+        images = _Prepared(as_dataset(data), loaded)
+        image, _ = as_pair("the first image", images[select_indices(len(images))[0]])
+        classifier = smooth(
+            loaded,
+            deformation,
+            noise,
+            as_image("the first image", image),
+            padding=padding,
+            batch_size=batch_size,
+            device=device,
+        )
+        about = {"model": without_source(loaded.about)}
+    config, results = begin(
+        classifier,
+        images,
+        plan,
+        skip=skip,
+        max=max,
+        out=folder,
+        about=about,
+        same_size=isinstance(noise, str) and "px" in noise,
+        progress=progress,
+    )
+    certified = list(results)
+    return (
+        CertifiedRun(config, certified) if folder is None else StoredRun(folder, config, certified)
+    )
+
+
+def _stopping(radii: Sequence[str] | str, regions: Sequence[str] | str) -> Stopping | None:
+    if isinstance(radii, str):
+        radii = [text.strip() for text in radii.split(",")]
+    regions = [regions] if isinstance(regions, str) else regions
+    if radii or regions:
+        return Stopping(radii, regions)  # type: ignore[arg-type]  # it makes them tuples
+    return None
+
+
+def _check_loaded(weights: object, class_names: object) -> None:
+    for name, value in (("weights", weights), ("class_names", class_names)):
+        if value is not None:
+            raise InputError(
+                name, value, "cannot be given for a loaded model", f"load_model(..., {name}=...)"
+            )
+
+
+def _options(
+    model: object,
+    weights: Path | str | None,
+    data: Path | str,
+    deformation: object,
+    noise: object,
+    padding: str,
+    out: Path | None,
+) -> Config | None:
+    """Return how the job was requested, for the verbs that read a run; None unless all is text."""
+    if not isinstance(model, str | Path) or not isinstance(deformation, str) or out is None:
+        return None
+    return (
+        None
+        if not isinstance(noise, str)
+        else {
+            "model": str(model),
+            "weights": None if weights is None else str(weights),
+            "data": str(data),
+            "split": "test",
+            "data_root": None,
+            "deformation": deformation,
+            "noise": noise,
+            "padding": padding,
+            RELATIVE_TO: start_of(out),
+        }
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    """A dataset whose PIL images are prepared as a model expects; the others must be so already."""
+
+    dataset: Dataset
+    model: LoadedModel
+
+    def __post_init__(self) -> None:
+        own, names = getattr(self.dataset, "class_names", None), self.model.class_names
+        if isinstance(self.dataset, ImageSet) and names and own and names != own:
+            raise InputError(
+                "the classes of the data",
+                f"{', '.join(own[:3])}, ...",
+                f"must be the model's: {', '.join(names[:3])}, ...",
+                "load_data(..., class_names=model.class_names), or give the path of the data",
+            )
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> tuple[ImageLike, object]:
+        name = self.source(index) or f"image {index}"
+        image, label = as_pair(name, self.dataset[index])
+        if isinstance(image, Image.Image):
+            return self.model.preparation.prepare(image), label
+        tensor = as_image(name, image)
+        _check_prepared(name, tensor, self.model.preparation)
+        return tensor, label
+
+    @property
+    def labels(self) -> object:
+        return getattr(self.dataset, "labels", None)
+
+    def source(self, index: int) -> str:
+        source = getattr(self.dataset, "source", None)
+        return str(source(index)) if callable(source) else ""
+
+
+def _check_prepared(name: str, image: Tensor, preparation: Preparation) -> None:
+    """Raise if an image cannot be what this preparation returns."""
+    size = size_of(image)
+    expected = preparation.crop or preparation.resize
+    fits = min(size) == expected if isinstance(expected, int) else expected in (None, size)
+    if not fits or preparation.channels not in (None, len(image)):
+        raise InputError(
+            name,
+            f"of {len(image)} channel(s) and {size[0]} x {size[1]} px",
+            f"must be prepared as the model expects ({preparation.words})",
+            "give PIL images, which are, or load_data(path, model.preparation)",
+        )

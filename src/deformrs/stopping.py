@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,14 @@ from deformrs.errors import InputError, UnsupportedError
 from deformrs.noise import NoiseLaw
 from deformrs.regions import Patch, Region, Scale, parse_factors
 from deformrs.rounding import array_up, complement_up, round_up
-from deformrs.runs import Result
 from deformrs.space import Space
 from deformrs.statistics import sequential
 from deformrs.statistics.bounds import last_safe
 from deformrs.statistics.sequential import half, hits_needed, last_lowers
 from deformrs.units import parse_quantity
+
+if TYPE_CHECKING:
+    from deformrs.runs import Result
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

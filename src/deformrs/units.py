@@ -337,3 +337,23 @@ def parse_quantity(
             )
         return number / unit_px(size)
     return number
+
+
+FEW = 6
+"""Radii that a table has room for."""
+
+
+def round_radii(largest: Fraction, unit: Unit) -> list[Fraction]:
+    """Return a few multiples of a round number, none above `largest`.
+
+    >>> [float(number) for number in round_radii(Fraction("29.9"), Unit.ANGLE)]
+    [5.0, 10.0, 15.0, 20.0, 25.0]
+    """
+    if largest <= 0:
+        return []
+    power = Fraction(10) ** (math.floor(math.log10(largest)) - 1)
+    steps = [power * factor for factor in (1, 2, 5, 10, 20, 50)]
+    if unit is Unit.ANGLE and largest > 60:
+        steps = [Fraction(15), Fraction(30), Fraction(45)]
+    step = next(step for step in steps if largest / step < FEW)
+    return [step * k for k in range(1, math.floor(largest / step) + 1)]

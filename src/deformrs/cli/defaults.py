@@ -7,7 +7,6 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from deformrs.cli.options import (
     EXECUTION,
@@ -21,7 +20,7 @@ from deformrs.data import HeldOut, ImageSet
 from deformrs.data.folders import ImageFolder
 from deformrs.data.image_set import HELD_OUT
 from deformrs.errors import InputError, damaged
-from deformrs.models.inference import PrecisionChoice
+from deformrs.job import stored_precision
 from deformrs.models.saved import BEST, MODEL, TRAINING, folder_of_weights
 from deformrs.models.sources import check_source
 from deformrs.models.types import require_trust
@@ -298,13 +297,6 @@ def options_from_run(folder: Path) -> tuple[ModelOptions, DataOptions, Smoothing
         options_from(DataOptions, values),
         options_from(SmoothingOptions, values),
     )
-
-
-def stored_precision(config: Config) -> PrecisionChoice:
-    """Return the precision that a run was executed in; `auto` is resolved there."""
-    model = config.get("model")
-    precision = model.get("precision", "auto") if isinstance(model, dict) else "auto"
-    return cast("PrecisionChoice", precision)
 
 
 def options_of(

@@ -8,15 +8,21 @@ from pathlib import Path
 
 from torch import Tensor
 
-from deformrs.cli.defaults import stored_precision
 from deformrs.cli.options import DataOptions, ModelOptions, SmoothingOptions, plain_options
 from deformrs.config import Config
 from deformrs.data.download import DownloadProgress
 from deformrs.dataset import network_config
 from deformrs.errors import InputError
-from deformrs.job import Job, make_job, plugin_digests, smooth, without_source
+from deformrs.job import (
+    Job,
+    make_job,
+    plugin_digests,
+    resumed_execution,
+    smooth,
+    without_source,
+)
 from deformrs.models import LoadedModel
-from deformrs.runs import CONFIG, read_config
+from deformrs.runs import read_config
 from deformrs.runs.folder import RELATIVE_TO, difference, start_of
 from deformrs.smoothing import SmoothedClassifier
 
@@ -53,15 +59,12 @@ def resume(model: ModelOptions, out: Path | None) -> ModelOptions:
 
     On another machine they could come out differently.
     """
-    if out is None or not (out / CONFIG).exists():
-        return model
-    config = read_config(out)
-    batch_size = config.get("batch_size")
-    if model.precision == "auto":
-        model = dataclasses.replace(model, precision=stored_precision(config))
-    if model.batch_size is None and isinstance(batch_size, int):
-        model = dataclasses.replace(model, batch_size=batch_size)
-    return model
+    precision, batch_size = resumed_execution(out)
+    return dataclasses.replace(
+        model,
+        precision=precision if model.precision == "auto" else model.precision,
+        batch_size=batch_size if model.batch_size is None else model.batch_size,
+    )
 
 
 def smooth_as(

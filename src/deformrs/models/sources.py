@@ -105,6 +105,13 @@ def load_model(
         _check_no_weights(name, weights)
         own_copy = dataclasses.replace(source, module=copy.deepcopy(source.module))
         resolved = ResolvedSource(own_copy, {"files": {}})
+    elif not isinstance(source, str | Path):
+        raise InputError(
+            "the model",
+            repr(source),
+            "must be a source as text, a module or a NetworkSpec",
+            "give a function to SmoothedClassifier, and that to certify_dataset",
+        )
     else:
         name = str(source)
         described = preparation is not None and mean is not None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from deformrs.errors import InputError, UnsupportedError, install_command
 from deformrs.report.radii import float_down, radius_of
 from deformrs.rounding import format_down
-from deformrs.runs import Result, StoredRun, read_run
+from deformrs.runs import Result, read_run
 from deformrs.space import Block
 
 if TYPE_CHECKING:
@@ -67,8 +67,10 @@ def _values(result: Result, seconds: float | None) -> tuple[str, ...]:
     )
 
 
-def results_frame(run: StoredRun | Path | str) -> pandas.DataFrame:
+def results_frame(run: Sequence[Result] | Path | str) -> pandas.DataFrame:
     """Return a DataFrame with one row per image: the prediction and its certified radius.
+
+    `run` is the folder of a run, or results: of `certify`, `load_run` or `certify_dataset`.
 
     `radius` is in the package's own unit, and once more in the displayed one: `radius_degrees`,
     `radius_px`, `radius_percent` or `radius_coefficient`. A composition has `radius_<family>` and
@@ -84,8 +86,7 @@ def results_frame(run: StoredRun | Path | str) -> pandas.DataFrame:
             "is needed for a DataFrame",
             install_command("pandas"),
         ) from None
-    stored = run if isinstance(run, StoredRun) else read_run(Path(run))
-    results = stored.results
+    results = read_run(run) if isinstance(run, Path | str) else run
     certificates = [result.certificate for result in results]
     columns: dict[str, object] = {
         "index": pd.array([result.index for result in results], dtype="int64"),

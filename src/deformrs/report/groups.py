@@ -18,12 +18,10 @@ from deformrs.regions import Region
 from deformrs.report.curves import Curve, Envelope, curve_of, envelope
 from deformrs.report.formats import one_line
 from deformrs.report.radii import (
-    FEW,
     Radius,
     is_full_turn,
     parse_radii,
     radius_of,
-    round_radii,
     sort_radii,
 )
 from deformrs.report.reference import Reference, ReferenceNumber, references_for
@@ -40,7 +38,7 @@ from deformrs.runs import Result, StoredRun
 from deformrs.runs.folder import noise_law
 from deformrs.space import Block
 from deformrs.stopping import Stopping, from_stored_region
-from deformrs.units import Size
+from deformrs.units import FEW, Size, round_radii
 
 MADE_IN_PYTHON = ("Region(", "Patch(")
 """How regions begin in a configuration that are not text to parse."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,8 +15,6 @@ from deformrs.runs import Result
 from deformrs.space import Block
 from deformrs.units import Size, Unit, parse_quantity
 
-FEW = 6
-"""Radii that a table has room for."""
 _FINE = 9
 _NOUNS = {"affine": "affine map", "dct": "DCT deformation"}
 
@@ -87,22 +84,6 @@ def sort_radii(radii: Iterable[Radius], size: Size) -> tuple[Radius, ...]:
     """Return the radii in rising order, equal ones once."""
     by_value = {radius.value(size): radius for radius in reversed(tuple(radii))}
     return tuple(by_value[value] for value in sorted(by_value))
-
-
-def round_radii(largest: Fraction, unit: Unit) -> list[Fraction]:
-    """Return a few multiples of a round number, none above `largest`.
-
-    >>> [float(number) for number in round_radii(Fraction("29.9"), Unit.ANGLE)]
-    [5.0, 10.0, 15.0, 20.0, 25.0]
-    """
-    if largest <= 0:
-        return []
-    power = Fraction(10) ** (math.floor(math.log10(largest)) - 1)
-    steps = [power * factor for factor in (1, 2, 5, 10, 20, 50)]
-    if unit is Unit.ANGLE and largest > 60:
-        steps = [Fraction(15), Fraction(30), Fraction(45)]
-    step = next(step for step in steps if largest / step < FEW)
-    return [step * k for k in range(1, math.floor(largest / step) + 1)]
 
 
 @lru_cache(maxsize=2**16)

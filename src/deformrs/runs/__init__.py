@@ -14,12 +14,13 @@ from deformrs.runs.folder import (
     runs_in,
 )
 from deformrs.runs.packing import Packed, pack_run, unpack_run
-from deformrs.runs.records import Result
+from deformrs.runs.records import CertifiedRun, Result
 
 __all__ = [
     "CERTIFICATES",
     "CONFIG",
     "TIMES",
+    "CertifiedRun",
     "Packed",
     "Result",
     "Run",

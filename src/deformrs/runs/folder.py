@@ -29,7 +29,15 @@ from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError, damaged
 from deformrs.noise import NoiseLaw
 from deformrs.runs.files import lock, packed_name, stored_bytes, sync_folder, write_atomically
-from deformrs.runs.records import Result, binding, digest, from_record, signed, to_record
+from deformrs.runs.records import (
+    CertifiedRun,
+    Result,
+    binding,
+    digest,
+    from_record,
+    signed,
+    to_record,
+)
 from deformrs.runs.tally import Tally, remove_tally
 from deformrs.statistics import check_method, is_anytime
 
@@ -137,7 +145,7 @@ class Run:
         how the run was requested, and need not agree: a file may have moved, or 30deg be written
         in radians.
         """
-        requested: Config = about | {"noise": law.to_config(), "alpha": alpha, "method": method}
+        requested = about | run_settings(law, alpha, method)
         if folder.exists() and not folder.is_dir():
             raise InputError("the run folder", folder, "must not be a file", "choose another name")
         if (folder / CONFIG).exists():
@@ -181,7 +189,7 @@ class Run:
     def _check(self, result: Result) -> None:
         """Raise unless a result was made with the run's noise, alpha and method."""
         c = result.certificate
-        made: Config = {"noise": noise_law(c).to_config(), "alpha": c.alpha, "method": c.method}
+        made = run_settings(noise_law(c), c.alpha, c.method)
         requested = {key: self.config[key] for key in made}
         if made != requested:
             raise InputError(
@@ -205,8 +213,13 @@ class Run:
         return OSError(error.errno, error.strerror, str(self.folder / CERTIFICATES))
 
 
-@dataclass(frozen=True)
-class StoredRun:
+def run_settings(law: NoiseLaw, alpha: float, method: str) -> Config:
+    """Return the part of a run's configuration that its certificates are computed with."""
+    return {"noise": law.to_config(), "alpha": alpha, "method": method}
+
+
+@dataclass(frozen=True, repr=False)
+class StoredRun(CertifiedRun):
     """A run as it is stored."""
 
     folder: Path

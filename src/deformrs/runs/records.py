@@ -5,13 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
+from functools import partial
+from typing import Any, overload
 
 from deformrs.certificate import Certificate, Counts
 from deformrs.config import Config, ConfigValue
+from deformrs.errors import InputError
+from deformrs.regions import Region
+from deformrs.rounding import float_down, percent_down
 from deformrs.space import Block, Space
-from deformrs.units import Unit
+from deformrs.stopping import RadiusQuery, RegionQuery, parse_radius
+from deformrs.units import Unit, round_radii
 
 
 def image_digest(shape: tuple[int, ...], dtype: str, content: bytes) -> str:
@@ -42,6 +49,80 @@ class Result:
     def holds(self, radius: float) -> bool:
         """Return whether the prediction is correct and certified at every shift of that norm."""
         return self.correct and self.certificate.radius >= radius
+
+
+class CertifiedRun(Sequence[Result]):
+    """The results of a certification and its configuration: a sequence that prints as a table."""
+
+    config: Config
+    results: list[Result]
+
+    def __init__(self, config: Config, results: list[Result]) -> None:
+        self.config, self.results = config, results
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    @overload
+    def __getitem__(self, index: int) -> Result: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Result]: ...
+
+    def __getitem__(self, index: int | slice) -> Result | list[Result]:
+        return self.results[index]
+
+    def __repr__(self) -> str:
+        """Return the accuracies and the average radius as lines, no figure above the truth."""
+        if not self.results:
+            return "no results"
+        first = self.results[0].certificate
+        n = sorted({result.certificate.counts.n for result in self.results})
+        lines = [
+            f"{len(self)} image{'s' * (len(self) > 1)}, {first.law.describe(first.space)}, "
+            f"n = {' to '.join(f'{k:,}' for k in n[:: max(1, len(n) - 1)])}, alpha = {first.alpha}"
+        ]
+        if all(result.plain is not None for result in self.results):
+            lines.append(self._line("model alone", lambda result: result.plain == result.label))
+        lines.append(self._line("smoothed model", lambda result: result.correct))
+        match self.config.get("stopping"):
+            case {"radii": list() as radii, "regions": list() as regions, "tolerance": None}:
+                # At other radii such a run certifies less than it could.
+                lines += self._radius_lines(radii)
+                for text in regions:
+                    with suppress(InputError):  # one of Python, which text does not say
+                        query = RegionQuery(str(text), Region.parse(str(text)))
+                        lines.append(self._line(f"certified {query.words}", query.holds))
+            case _ if len(first.radii) == 1 and len({r.certificate.space.size for r in self}) == 1:
+                unit, size = first.space.blocks[0].unit, first.space.size
+                radii = [r.certificate.radius if r.correct else 0.0 for r in self]
+                largest = Fraction(max(radii) * unit.factor(size))
+                lines += self._radius_lines(
+                    [f"{float(radius):g}{unit.suffix}" for radius in round_radii(largest, unit)]
+                )
+                average = float_down(sum(map(Fraction, radii), Fraction(0)) / len(self))
+                lines.append(f"  {'average radius':<26} {unit.show_down(average, size):>7}")
+        return "\n".join(lines)
+
+    def _radius_lines(self, radii: Sequence[ConfigValue]) -> list[str]:
+        """Return a line for each radius, in rising order: text, or a number in the own unit."""
+        space = self.results[0].certificate.space
+        lines = {}
+        for radius in radii:
+            if isinstance(radius, str):
+                words, holds = radius, RadiusQuery(radius).holds
+            elif isinstance(radius, float):
+                words = space.blocks[0].unit.show(radius, space.size)
+                holds = partial(Result.holds, radius=radius)
+            else:
+                continue
+            value = parse_radius(radius, space)
+            lines[value] = self._line(f"certified up to {words}", holds)
+        return [lines[value] for value in sorted(lines)]
+
+    def _line(self, words: str, holds: Callable[[Result], bool]) -> str:
+        share = percent_down(sum(map(holds, self.results)), len(self))
+        return f"  {words:<26} {share:>5} %"
 
 
 def to_record(result: Result) -> Config:

@@ -1,0 +1,155 @@
+"""Certification in one line of Python, by the path that the command line takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, TensorDataset
+
+from commands import deformrs
+from deformrs import (
+    DeformRSError,
+    Preparation,
+    Rotation,
+    SmoothedClassifier,
+    Uniform,
+    certify,
+    certify_dataset,
+    load_data,
+    load_model,
+    results_frame,
+)
+from deformrs.cli.defaults import options_from_run
+from deformrs.data.loading import data_of
+from deformrs.models import NetworkSpec, SmallCNN, save_model
+from deformrs.runs import CERTIFICATES, read_config, read_run
+
+TURN = ("rotation", "uniform:30deg")
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("network")
+    save_model(folder, SmallCNN(width=4, seed=0), Preparation(channels=1))
+    return folder
+
+
+def test_it_writes_what_the_verb_certify_writes(network: Path, tmp_path: Path) -> None:
+    options = ("--deformation", TURN[0], "--noise", TURN[1], "--radii", "10deg,20deg")
+    verb = ("certify", "--model", network, "--data", "digits", *options, "--n", "300", "--max", "6")
+    deformrs(*verb, "--device", "cpu", "--out", tmp_path / "verb")
+    settings = {"radii": "10deg,20deg", "n": 300, "out": tmp_path / "python", "device": "cpu"}
+    certify(network, "digits", *TURN, max=3, **settings)  # type: ignore[arg-type]
+    run = certify(network, "digits", *TURN, max=6, **settings)  # type: ignore[arg-type]
+    stored = [(tmp_path / name / CERTIFICATES).read_bytes() for name in ("verb", "python")]
+    assert stored[0] == stored[1]
+    assert list(run) == read_run(tmp_path / "verb").results
+    # The verbs that read a run find its model, images and noise.
+    assert data_of(read_run(tmp_path / "python")).name == "digits"
+    model, _, smoothing = options_from_run(tmp_path / "python")
+    assert Path(model.model).samefile(network)
+    assert (smoothing.deformation, smoothing.noise) == TURN
+
+
+def test_a_run_is_a_sequence_that_prints_as_a_table() -> None:
+    def brighter_half(images: torch.Tensor) -> torch.Tensor:
+        halves = images.chunk(2, dim=-1)
+        return torch.stack([half.sum((1, 2, 3)) for half in halves], dim=1)
+
+    class Brighter(torch.nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return brighter_half(images)
+
+    image = torch.zeros(1, 8, 8)
+    image[:, 3:5, 6:8] = 1
+    run = certify(Brighter(), [(image, 1), (image, 0)], *TURN, n=1000)
+    assert [result.correct for result in run] == [True, False]
+    assert len(run[:1]) == 1
+    assert str(run).splitlines() == [
+        "2 images, uniform noise of scale 30°, n = 1,000, alpha = 0.001",
+        "  model alone                 50.0 %",
+        "  smoothed model              50.0 %",
+        "  certified up to 5deg        50.0 %",
+        *(f"  certified up to {degrees}deg       50.0 %" for degrees in (10, 15, 20, 25)),
+        "  average radius              14.79°",
+    ]
+    assert len(results_frame(run)) == 2
+    decided = certify(Brighter(), [(image, 1)], *TURN, radii="20deg", regions="rotation<=5deg")
+    assert [line.split()[:-2] for line in str(decided).splitlines()[3:]] == [
+        ["certified", "up", "to", "20deg"],
+        ["certified", "for", "rotation<=5deg"],
+    ]
+
+
+def test_models_and_data_as_people_have_them() -> None:
+    network = SmallCNN(width=4, seed=0)
+    loaded = load_model(network, precision="auto")
+    images, labels = torch.rand(3, 1, 12, 12), torch.tensor([0, 1, 2])
+    smoothed = SmoothedClassifier(loaded, Rotation(), Uniform(0.5))
+    expected = list(certify_dataset(smoothed, (images, labels), n=50))
+    for model in (network, NetworkSpec(network), loaded):
+        assert list(certify(model, (images, labels), Rotation(), Uniform(0.5), n=50)) == expected
+    loader = DataLoader(TensorDataset(images, labels), batch_size=2)
+    assert list(certify(network, loader, "rotation", Uniform(0.5), n=50)) == expected
+
+
+def test_images_of_pil_are_prepared_and_others_must_be() -> None:
+    spec = NetworkSpec(SmallCNN(width=4, seed=0), Preparation(resize=16, crop=(12, 12), channels=1))
+    wide = Image.effect_noise((40, 30), 60).convert("RGB")
+    (result,) = certify(spec, [(wide, 0)], *TURN, n=20)
+    assert result.certificate.space.size == (12, 12)
+    pixels = spec.preparation.prepare(wide)
+    assert list(certify(spec, [(pixels, 0)], *TURN, n=20)) == [result]
+    for image in (torch.rand(1, 28, 28), torch.rand(3, 12, 12), load_data("digits")[0][0]):
+        with pytest.raises(DeformRSError, match="must be prepared as the model expects"):
+            certify(spec, [(image, 0)], *TURN, n=20)
+
+
+def test_the_classes_of_a_dataset_are_the_models() -> None:
+    spec = NetworkSpec(SmallCNN(width=4), class_names=tuple("abcdefghij"))
+    with pytest.raises(DeformRSError, match=r"must be the model's: a, b, c.*class_names="):
+        certify(spec, load_data("digits", Preparation(channels=1)), *TURN, n=20)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": "net.pt2"}, "must come from someone you trust"),
+        ({"model": lambda images: images}, "a function to SmoothedClassifier"),
+        ({"model": "resnet18"}, "timm:resnet18"),
+        ({"data": "digitz"}, "did you mean 'digits'"),
+        ({"data": []}, "must have at least one image"),
+        ({"deformation": "rotatoin"}, "did you mean 'rotation'"),
+        ({"noise": "uniform:30"}, "with its unit"),
+        ({"noise": 30}, "must be a noise law"),
+        ({"radii": "5px"}, "with its unit"),
+        ({"radii": 5}, "must be a tuple"),
+        ({"model": load_model(SmallCNN(width=4)), "weights": "net.pth"}, "a loaded model"),
+    ],
+)
+def test_mistakes_are_named(
+    arguments: dict[str, object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.pt2").write_bytes(b"PK")
+    given: dict[str, object] = {
+        "model": SmallCNN(width=4),
+        "data": "digits",
+        "deformation": "rotation",
+        "noise": "uniform:30deg",
+        "n": 20,
+        "max": 1,
+    }
+    with pytest.raises(DeformRSError, match=message):
+        certify(**given | arguments)  # type: ignore[arg-type]
+
+
+def test_the_run_of_objects_is_stored_without_options(tmp_path: Path) -> None:
+    certify(SmallCNN(width=4), "digits", Rotation(), Uniform(0.5), n=20, max=1, out=tmp_path)
+    config = read_config(tmp_path)
+    assert "options" not in config
+    assert isinstance(config["data"], dict)
+    assert config["data"]["name"] == "digits"
