@@ -138,6 +138,8 @@ def begin(
         # The level of giving up changes which samples are drawn.
         config |= {"stopping": plan.stopping.to_config() | {"given_up": GIVEN_UP}}
     config = _with_model(config, about or {})
+    if out is not None:
+        Run.check(Path(out), classifier.noise, plan.alpha, plan.bound, config)
     size = size_of(first) if same_size or classifier.sampler.compiled != "no" else None
 
     def read(places: Sequence[int]) -> _Group:

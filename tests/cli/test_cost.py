@@ -30,7 +30,7 @@ class Machine:
 def test_the_speed_of_any_model_is_measured_within_seconds(per_second: float) -> None:
     machine = Machine(1 / per_second)
     assert machine.speed() == pytest.approx(per_second, rel=1e-6)
-    assert machine.now <= max(3, 2 / per_second), "one sample must do if it takes that long"
+    assert machine.now <= max(3.5, 2 / per_second), "one sample must do if it takes that long"
 
 
 def test_the_first_call_and_the_cost_of_a_call_are_left_out() -> None:
@@ -42,7 +42,7 @@ def test_the_first_call_and_the_cost_of_a_call_are_left_out() -> None:
 def test_the_measurement_is_short_for_a_short_run() -> None:
     machine = Machine(1 / 1000)
     machine.speed(most=40)
-    assert machine.calls == [1, 1, 4, 16]
+    assert machine.calls == [1, 1, 8]
     compiled = Machine(1 / 1000)
     compiled.speed(most=40, first=256)
     assert compiled.calls == [256, 256]

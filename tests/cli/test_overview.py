@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from commands import deformrs
+from commands import deformrs, fails
 from deformrs import Compose, Gaussian, Independent, Rotation, Scaling, Uniform
 from deformrs.cli.overview import Origin, content_words, likely_causes
 from deformrs.data import load_data
@@ -43,7 +43,7 @@ def photos(tmp_path: Path) -> Path:
         ("net.py:build", "net.pth", "net.py:build, weights from net.pth"),
         ("timm:resnet18", None, "weights published by timm, downloaded or from its cache"),
         ("timm:resnet18", "mine.pth", "weights from mine.pth"),
-        ("hf:org/name", None, "Hugging Face"),
+        ("hf:org/name", None, "weights published on Hugging Face"),
         ("net.onnx", None, "weights in that file"),
         ("runs/mine", None, "weights in that folder"),
     ],
@@ -81,7 +81,8 @@ def test_a_run_names_what_is_done_and_what_is_read_from_its_folder(photos: Path)
     deformrs(*few, "--max", "20", cwd=photos)
     done = len(load_run(photos / "run"))
     printed = deformrs(*few, cwd=photos)
-    assert f"folder         run, {done} of 24 done" in printed.stdout
+    folder = f"run, {done} of 24 images are certified already, and read from there"
+    assert f"folder         {folder}" in printed.stdout
     (warning, *causes) = printed.stderr.splitlines()
     assert warning.startswith("warning: without noise the model is right on ")
     assert [cause.split()[1] for cause in causes] == ["random", "labels", "missing", "images"]
@@ -89,6 +90,8 @@ def test_a_run_names_what_is_done_and_what_is_read_from_its_folder(photos: Path)
     assert again.startswith("all 24 images are certified already: read from run\n")
     assert "normalisation" not in again
     assert "next: deformrs report run" in again
+    line = fails(*arguments, "--n", "30", "--dry-run", cwd=photos)
+    assert "cannot go on with other settings" in line
 
 
 def test_scaling_says_what_it_does_to_the_content() -> None:

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 from deformrs.space import Space
 
-_ENOUGH, _MOST = 1.0, 2.5
+_ENOUGH, _MOST = 1.5, 3.0
 """Seconds that a measurement takes if it can, and that it does not exceed if it can."""
+
+_GROWTH = 8
 
 _EASY, _HARD = 200, 50
 """For a rough guide: samples that decide an easy image, and one hard image in so many a query.
@@ -47,11 +49,12 @@ def samples_per_second(
         each = seconds / size
         if before is not None:
             each = max(0.0, (seconds - before[1]) / (size - before[0]))
-        expected = seconds + 3 * size * each
-        if spent >= _ENOUGH or 4 * size > most or spent + expected > _MOST:
+        larger = _GROWTH * size
+        expected = seconds + (larger - size) * each
+        if spent >= _ENOUGH or larger > most or spent + expected > _MOST:
             return speed
         before = size, seconds
-        size *= 4
+        size = larger
 
 
 @dataclass(frozen=True)

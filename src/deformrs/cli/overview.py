@@ -84,6 +84,7 @@ class Overview:
         missing = job.num_classes - len({images.labels[index] for index in self.indices})
         labels = images.label_words(job.model.class_names, SHOWN_CLASSES)
         labels += f"; {missing:,} of {job.num_classes:,} without images" * (missing > 0)
+        read = f"{done:,} of {total:,} images are certified already,"
         noise = classifier.noise.describe(space) + content_words(classifier.noise, space)
         outside = f"{classifier.padding} outside the image"
         execution = job.execution + f", compiled ({compiled})" * (compiled != "no")
@@ -95,7 +96,7 @@ class Overview:
             row("deformation", f"{options['deformation']}: {noise}; {outside}"),
             row("samples", sampling_words(self.plan, self.queries)),
             row("execution", execution),
-            row("folder", f"{self.out}, " + (f"{done} of {total} done" if done else "new")),
+            row("folder", f"{self.out}, " + (f"{read} and read from there" if done else "new")),
         ]
 
     @property
@@ -178,8 +179,8 @@ class Origin:
             origin = "weights as that function returns them"
         elif library in ("timm", "torchvision"):
             origin = f"weights published by {library}, downloaded or from its cache"
-        elif library == "hf":
-            origin = "weights of Hugging Face: that folder, the cache or the hub"
+        elif library == "hf" and not Path(self.source.removeprefix("hf:")).is_dir():
+            origin = "weights published on Hugging Face, downloaded or from its cache"
         elif self.source.endswith((".onnx", ".pt2")):
             origin = "weights in that file"
         return f"{self.source}, {origin}"

@@ -153,6 +153,13 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
         return cls(folder, requested)
 
+    @staticmethod
+    def check(folder: Path, law: NoiseLaw, alpha: float, method: str, about: Config) -> None:
+        """Raise if `open` would refuse the folder for other settings. Nothing is written."""
+        certificates = folder / CERTIFICATES
+        if (folder / CONFIG).exists() and certificates.exists() and certificates.stat().st_size:
+            _check_settings(folder, about | run_settings(law, alpha, method))
+
     @property
     def done(self) -> set[int]:
         """The indices of the images that are certified."""
@@ -331,15 +338,7 @@ def _begin(folder: Path, requested: Config) -> Config:
     """
     begun = (folder / CERTIFICATES).stat().st_size > 0
     if begun and (folder / CONFIG).exists():
-        found = read_config(folder)
-        if binding(found) != binding(requested):
-            raise InputError(
-                f"the run in {folder}",
-                f"another one ({difference(binding(found), binding(requested))})",
-                "cannot go on with other settings",
-                f"choose another folder, or remove {CERTIFICATES} from this one",
-            )
-        return found
+        return _check_settings(folder, requested)
     if begun:
         raise InputError(
             str(folder / CERTIFICATES),
@@ -349,6 +348,19 @@ def _begin(folder: Path, requested: Config) -> Config:
         )
     write_atomically(folder / CONFIG, json.dumps(requested, indent=2) + "\n")
     return requested
+
+
+def _check_settings(folder: Path, requested: Config) -> Config:
+    """Return the stored configuration; raise unless it is the requested one."""
+    found = read_config(folder)
+    if binding(found) != binding(requested):
+        raise InputError(
+            f"the run in {folder}",
+            f"another one ({difference(binding(found), binding(requested))})",
+            "cannot go on with other settings",
+            f"choose another folder, or remove {CERTIFICATES} from this one",
+        )
+    return found
 
 
 def _check_unpacked(path: Path) -> None:
