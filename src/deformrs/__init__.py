@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from deformrs.job import certify
     from deformrs.models import load_model
     from deformrs.noise import Gaussian, Independent, NoiseLaw, Uniform
+    from deformrs.plan import SamplingPlan
     from deformrs.regions import Patch, Region
     from deformrs.report.export import results_frame
     from deformrs.report.figures import curve
@@ -60,6 +61,7 @@ _HOMES = {
     "errors": ("DeformRSError",),
     "job": ("certify",),
     "models": ("load_model",),
+    "plan": ("SamplingPlan",),
     "noise": ("Gaussian", "Independent", "NoiseLaw", "Uniform"),
     "data.preparation": ("Preparation",),
     "regions": ("Patch", "Region"),
@@ -90,6 +92,7 @@ __all__ = [
     "Region",
     "Result",
     "Rotation",
+    "SamplingPlan",
     "Scaling",
     "Shear",
     "SmoothedClassifier",

@@ -251,7 +251,7 @@ def certify(
     >>> from deformrs.models import SmallCNN
     >>> run = certify(SmallCNN(width=4), "digits", "rotation", "uniform:30deg", n=100, max=2)
     >>> [result.label for result in run]
-    [0, 1]
+    [7, 2]
     """
     plan = SamplingPlan(n, n0, alpha, seed, None, _stopping(radii, regions))
     folder = None if out is None else Path(out)

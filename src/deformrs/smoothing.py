@@ -152,8 +152,7 @@ class SmoothedClassifier:
         `tally` stores counts meanwhile, so that an interrupted call is resumed.
 
         >>> import torch
-        >>> from deformrs import Rotation, SmoothedClassifier, Uniform
-        >>> from deformrs.plan import SamplingPlan
+        >>> from deformrs import Rotation, SamplingPlan, SmoothedClassifier, Uniform
         >>> bright = lambda x: torch.stack([x.mean((1, 2, 3)), 0.5 - x.mean((1, 2, 3))], 1)
         >>> g = SmoothedClassifier(bright, Rotation(), Uniform(0.5))
         >>> images = torch.stack([torch.zeros(1, 8, 8), torch.ones(1, 8, 8)])
