@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -404,3 +405,18 @@ def test_an_interrupt_stops_all_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         sweep.complete(read_sweep(Path("some.toml")).runs, Console(quiet=True))
     assert not Path("runs").exists()
+
+
+def test_a_smaller_maximum_shows_the_first_images_of_each_class(
+    tmp_path: Path, network: Path
+) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (6, 28, 28), dtype=np.uint8)
+    np.savez(tmp_path / "blocks.npz", images=images, labels=[0, 0, 0, 1, 1, 1])
+    options = ("--deformation", "rotation", "--noise", "uniform:30deg", "--n", "30", "--n0", "20")
+    data = ("--data", str(tmp_path / "blocks.npz"), "--out", str(tmp_path / "run"))
+    inside("certify", "--model", str(network), *options, *data, "--device", "cpu")
+    (tmp_path / "some.toml").write_text(FILE)
+    run = read_sweep(tmp_path / "some.toml").runs[0]
+    few = dataclasses.replace(run.sampling, max=4)
+    stored = dataclasses.replace(run, folder=tmp_path / "run", sampling=few)
+    assert sorted(result.index for result in stored.results()) == [0, 1, 3, 4]

@@ -82,6 +82,7 @@ def test_a_checkpoint_of_another_model_is_refused(data: Path, tmp_path: Path) ->
         (["--deformation", "rotatoin"], "did you mean 'rotation'"),
         (["--device", "cudda"], "cannot be used here"),
         (["--workers", "-1"], "workers"),
+        (["--checkpoint-seconds", "nan"], "checkpoint_seconds is nan"),
         (["--seed", "-1"], "seed"),
         (["--devices", "0"], "devices"),
         (["--devices", "2", "--device", "cpu:1"], "must be auto, cpu or cuda"),

@@ -21,6 +21,7 @@ from deformrs.cli.options import (
 from deformrs.cli.parameters import Word
 from deformrs.data.image_set import check_share
 from deformrs.data.preparation import Interpolation
+from deformrs.errors import InputError
 from deformrs.models import InitialNetwork, initial_network
 from deformrs.training.recipes import Recipe, read_recipe
 
@@ -88,6 +89,10 @@ class TrainingOptions:
         if self.workers is not None:
             check_integer("workers", self.workers, least=0)
         check_integer("devices", self.devices, least=1)
+        if not self.checkpoint_seconds >= 0:  # written so that NaN is refused too
+            raise InputError(
+                "checkpoint_seconds", self.checkpoint_seconds, "must be 0 or above", "e.g. 60"
+            )
 
     def recipe_for(self, *, pretrained: bool, images: int | None = None) -> Recipe:
         """Return the recipe with these options in place of its own, fitted to so many images.

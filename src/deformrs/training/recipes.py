@@ -284,7 +284,7 @@ def _check_number(
     )
     if fits:
         return
-    rules = (("above", above), ("at least", least), ("below", below))
+    rules = (("above", above), ("of at least", least), ("below", below))
     rule = " and ".join(f"{word} {bound:g}" for word, bound in rules if bound is not None)
     raise InputError(name, repr(value), f"must be a number {rule}", "e.g. 0.1")
 
