@@ -107,11 +107,11 @@ def test_a_larger_maximum_adds_images_at_the_end(
 
 
 class Labelled(list[tuple[torch.Tensor, int]]):
-    """A dataset that knows its labels."""
+    """A dataset that knows its labels, as those of torchvision do."""
 
     def __init__(self, pairs: Sequence[tuple[torch.Tensor, int]]) -> None:
         super().__init__(pairs)
-        self.labels = torch.tensor([label for _, label in pairs])
+        self.targets = torch.tensor([label for _, label in pairs])
 
 
 def test_a_run_of_the_first_images_goes_on_with_images_of_all_classes(tmp_path: Path) -> None:

@@ -278,7 +278,7 @@ def read_image(images: Dataset, index: int, num_classes: int) -> tuple[Tensor, i
 
 def _labels(images: Dataset) -> list[int] | None:
     """Return the labels of all images, if their dataset has them without loading the images."""
-    labels = getattr(images, "labels", None)
+    labels = getattr(images, "labels", getattr(images, "targets", None))  # torchvision's name
     if not isinstance(labels, Sequence | np.ndarray | Tensor) or len(labels) != len(images):
         return None
     array = np.asarray(labels)

@@ -34,8 +34,8 @@ _LABEL_KEYS = ("label", "labels")
 class Dataset(Protocol):
     """Labelled images by index, each item an image and its label.
 
-    A method `source(index)`, if there is one, names images in messages and records. `labels`, if
-    there are, holds the labels of all images, over which `max` is spread.
+    A method `source(index)`, if there is one, names images in messages and records. `labels`, or
+    `targets`, if there are, holds the labels of all images, over which `max` is spread.
     """
 
     def __len__(self) -> int: ...
