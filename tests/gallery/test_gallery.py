@@ -45,6 +45,7 @@ def test_a_run_is_drawn_from_its_certificates(run: Path, tmp_path: Path) -> None
     figure = gallery(run, IMAGES, columns=2, class_names=["left", "right"], path=str(path))
     assert path.stat().st_size > 1000
     assert len(figure.axes) == 2 * 3, "the first correct image of each class"
+    assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]  # in a notebook
     lines = texts(figure)
     for result in read_run(run).results[:1]:
         assert f"right: holds for {result.certificate.reach}; uniform noise" in " ".join(lines)

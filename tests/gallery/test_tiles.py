@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 
 import numpy as np
@@ -124,9 +125,14 @@ def test_other_formats_are_refused(name: str, tmp_path: Path) -> None:
         check_figure_path(tmp_path / name)
 
 
-def test_a_missing_folder_and_a_figure_too_large_are_refused(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_to_and_a_figure_too_large_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(InputError, match="must exist"):
         check_figure_path(tmp_path / "missing" / "g.png")
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    with pytest.raises(InputError, match="must be writable"):
+        check_figure_path(tmp_path / "g.png")
     with pytest.raises(InputError, match="of 2000 rows and 1 columns"):
         lay_out([TileRow([image_tile(28, 28)])] * 2000)
     with pytest.raises(InputError, match="the number of rows is 0"):

@@ -25,7 +25,7 @@ from deformrs.report.gallery.tiles import (
     deform,
     draw_sheet,
     reach_px,
-    shift_label,
+    shift_lines,
 )
 from deformrs.report.groups import family_words
 from deformrs.space import Block, Space
@@ -199,8 +199,8 @@ def _family_row(
     tiles: list[ImageTile | FieldTile] = [ImageTile(image, ("original",))]
     deformed = deform(image, deformation, params, padding)
     for row, (warped, field_px) in zip(params.numpy(), deformed, strict=True):
-        label = shift_label(row, reach_px(field_px), space, round_down=False)
-        tiles.append(ImageTile(warped, (label,)))
+        lines = shift_lines(row, reach_px(field_px), space, round_down=False)
+        tiles.append(ImageTile(warped, lines))
         if fields:
             tiles.append(FieldTile(field_px))
     return TileRow(tiles, title)

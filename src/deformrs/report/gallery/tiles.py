@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from deformrs.deformations import Deformation
 from deformrs.errors import InputError
 from deformrs.geometry import Padding, check_images, size_of
 from deformrs.report.curves import save_figure
+from deformrs.report.figures import NotebookFigure
 from deformrs.rounding import format_down, format_up
 from deformrs.space import Space
 from deformrs.units import Size, unit_px
@@ -137,8 +139,10 @@ def shift_label(
     return ("" if value == 0 else "−" if value < 0 else "+") + magnitude
 
 
-def shift_lines(shift: NDArray[np.float64], reach: float, space: Space) -> tuple[str, ...]:
-    """Return a certified shift as lines beneath a tile; for a scaling also the size it is shown at.
+def shift_lines(
+    shift: NDArray[np.float64], reach: float, space: Space, *, round_down: bool = True
+) -> tuple[str, ...]:
+    """Return `shift_label` as lines beneath a tile; of a scaling also the size of the content.
 
     Guarantee: the size is no further from 100 % than the true one.
 
@@ -146,7 +150,7 @@ def shift_lines(shift: NDArray[np.float64], reach: float, space: Space) -> tuple
     >>> shift_lines(np.array([0.2]), 2.8, Scaling().space((28, 28)))
     ('+20.0 %', 'shown at 83.4 %')
     """
-    label = shift_label(shift, reach, space)
+    label = shift_label(shift, reach, space, round_down=round_down)
     if space.dim > 1 or space.blocks[0].family != "scaling":
         return (label,)
     # Content is magnified by 1/α. Rounded towards 100 %, so that it claims no more than is shown.
@@ -214,6 +218,8 @@ def check_figure_path(path: Path) -> None:
         )
     if not path.parent.is_dir():
         raise InputError("the figure's folder", path.parent, "must exist", "create it")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError("the figure's folder", path.parent, "must be writable", "name another")
 
 
 def draw_sheet(rows: Sequence[TileRow], path: Path, *, caption: str = "") -> None:
@@ -246,7 +252,7 @@ def lay_out(rows: Sequence[TileRow], caption: str = "") -> Figure:
             "draw fewer at a time",
         )
     with matplotlib.rc_context({"text.parse_math": False}):  # names may contain dollar signs
-        figure = Figure(figsize=(width, height))
+        figure = NotebookFigure(figsize=(width, height))
         top = height - MARGIN
         for row, text, own in zip(rows, texts, heights, strict=True):
             _draw_row(figure, row, text, top, side)
