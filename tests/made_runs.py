@@ -105,10 +105,12 @@ class Page(HTMLParser):
         self.scripts: list[str] = []
         self.styles: list[str] = []
         self._inside: list[str] = []
+        self._broken = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
+        self._broken = tag == "wbr"
         if tag in ("script", "style"):
             self._inside.append(tag)
 
@@ -119,6 +121,9 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._inside:
             (self.scripts if self._inside[-1] == "script" else self.styles).append(data)
+        elif self._broken:  # a word that may be broken here is still one
+            self.shown[-1] += " ".join(data.split())
+            self._broken = False
         elif data.strip():
             self.shown.append(" ".join(data.split()))
 

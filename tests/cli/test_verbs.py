@@ -75,11 +75,11 @@ def test_report_writes_page_figures_and_tables(place: Path) -> None:
         results = load_run(place / name)
         held = sum(result.holds(np.radians(10)) for result in results)
         row = next(line for line in text.splitlines() if line.startswith(f"| {name} |"))
-        assert f"{percent_down(held, 12)} % ({held}/12)" in row
+        assert f"{percent_down(held, 12)} % ({held}/12; " in row
     region = Region.parse("rotation<=1deg, shift<=0.2px")
     results = load_run(place / "affine")
     held = sum(r.correct and r.certificate.covers_region(region) for r in results)
-    assert f"| affine | {percent_down(held, 12)} % ({held}/12) |" in text
+    assert f"| affine | {percent_down(held, 12)} % ({held}/12; " in text
 
 
 def test_report_at_another_alpha_needs_no_samples(place: Path) -> None:

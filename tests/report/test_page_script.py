@@ -168,3 +168,51 @@ def test_classes_are_sorted_with_the_unknown_last(page: Page, tmp_path: Path) ->
     ]
     row = page.data["classes"]["mnist-rotation"]["runs"][0]["rows"][0]
     assert columns[3][1] == f"{percent_down(row[3], row[1])} %"
+
+
+IMAGES = (
+    "const run = { index: [3, 4, 5, 6], start: 'val/', sources: ['a', 'b', 'c', 'd'],"
+    " labels: [0, 0, 1, 1], predictions: [0, 1, null, 1], radii: [[10, 20, 0, 30]],"
+    " p: [0.9, 0.95, 0.4, 0.99], bounds: false, thumbs: {}, small: false };"
+    "const names = { 0: 'cat', 1: 'dog' };"
+    "const all = { names, families: ['rotation'], signs: ['°'], decimals: [2], full: [180] };"
+)
+
+
+def of_images(page: Page, expression: str, tmp_path: Path) -> Any:
+    return run(page, f"(() => {{ {IMAGES} return {expression}; }})()", tmp_path)
+
+
+def test_images_are_filtered(page: Page, tmp_path: Path) -> None:
+    filters = [
+        *({}, {"kind": "correct"}, {"kind": "wrong"}, {"kind": "abstained"}, {"label": 1}),
+        *({"low": 20}, {"low": 10, "high": 20}, {"search": "ABSTAINS"}, {"search": "val/d"}),
+        *({"search": "dog", "kind": "wrong"}, {"label": None, "low": None, "search": ""}),
+    ]
+    found = of_images(
+        page, f"{json.dumps(filters)}.map((f) => page.filteredImages(run, names, f))", tmp_path
+    )
+    assert found == [
+        *([0, 1, 2, 3], [0, 3], [1], [2], [2, 3], [1, 3], [0, 1], [2], [3], [1], [0, 1, 2, 3])
+    ]
+
+
+def test_the_histogram_counts_every_image_that_has_a_radius(page: Page, tmp_path: Path) -> None:
+    bins = of_images(page, "page.radiusBins(run, 0, 30)", tmp_path)
+    assert [k for k, count in enumerate(bins["correct"]) if count] == [10, 29]
+    assert [k for k, count in enumerate(bins["wrong"]) if count] == [20]
+
+
+def test_a_certificate_is_put_into_words(page: Page, tmp_path: Path) -> None:
+    words = of_images(page, "[0, 1, 2].map((k) => page.certificateWords(all, run, k))", tmp_path)
+    assert words == [
+        "Predicted cat (correct), with probability at least 0.9000 under the noise. "
+        "Certified up to a rotation radius of 10.00°.",
+        "Predicted dog (wrong: its label is cat), with probability at least 0.9500 under the "
+        "noise. Certified up to a rotation radius of 20.00°.",
+        "Abstains: no class is certain enough. Its label is dog.",
+    ]
+    assert (
+        of_images(page, "page.radiiWords(all, { ...run, radii: [[180, 20, 0, 30]] }, 0)", tmp_path)
+        == "every angle"
+    )

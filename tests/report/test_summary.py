@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import binom
 
 from deformrs import Affine, Counts, Gaussian, Region, Rotation, Uniform
 from deformrs.errors import InputError
@@ -19,6 +20,7 @@ from deformrs.report.summary import (
     average_radius,
     count_certified,
     count_region,
+    interval,
     summarise,
     summarise_classes,
 )
@@ -125,3 +127,15 @@ def test_a_summary_adds_up_over_classes(tmp_path: Path) -> None:
     average = sum((p.averages[0] * p.total for p in parts.values()), Fraction(0)) / whole.total
     assert whole.averages[0] == average
     assert 0 < whole.abstained < whole.total
+
+
+@pytest.mark.parametrize(("count", "total"), [(0, 20), (20, 20), (7, 12), (991, 1000)])
+def test_intervals_are_exact_and_rounded_outwards(count: int, total: int) -> None:
+    """Either end leaves 2.5 % beyond it, by the binomial distribution of scipy."""
+    low, high = (float(text) / 100 for text in interval(count, total))
+    assert low <= count / total <= high
+    for end, tail, inside in ((low, binom.sf, count - 1), (high, binom.cdf, count)):
+        if 0 < end < 1:
+            assert tail(inside, total, end) <= 0.025
+            nearer = end + (0.002 if end == low else -0.002)
+            assert tail(inside, total, nearer) > 0.025

@@ -50,6 +50,11 @@ if TYPE_CHECKING:
 @class_names_option
 @click.option("--title", default="Certified robustness", help="Title of the page.")
 @click.option("--note", default="", help="A paragraph below the title.")
+@click.option(
+    "--thumbnails",
+    type=click.IntRange(min=1),
+    help="Images of each run that the page shows.  [as many as fit 8 MB, at most 1000]",
+)
 @click.option("--no-images", is_flag=True, help="Leave the images out.")
 @click.option(
     "--images",
@@ -75,6 +80,7 @@ def report(
     class_names: tuple[str, ...] | None,
     title: str,
     note: str,
+    thumbnails: int | None,
     no_images: bool,
     moved: Path | None,
     shown: bool,
@@ -127,9 +133,14 @@ def report(
         click.echo()
     reader = None if no_images else StoredImages(moved)
     out = out or next(folder for folder in folders if folder not in files) / "report"
-    page = write_sections(sections, out, images=reader, title=title, note=note)["report.html"]
-    for reason in reader.missing if reader is not None else ():
+    page = write_sections(
+        sections, out, images=reader, thumbnails=thumbnails, title=title, note=note
+    )["report.html"]
+    missing = reader.missing if reader is not None else []
+    for reason in missing[:3]:
         click.echo(f"note: {reason}", err=True)
+    if len(missing) > 3:
+        click.echo(f"note: {len(missing) - 3:,} more images are not shown", err=True)
     if export is not None:
         write_atomically(export, export_tsv(stored[0].results, read_times(runs[0])))
         click.echo(f"log: {export}")

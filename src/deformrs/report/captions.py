@@ -12,6 +12,7 @@ from deformrs.regions import Factor, Region, Rotate, Scale, ShearBy, Shift
 from deformrs.report.export import clock
 from deformrs.report.groups import Entry, Group, Member, Section, lookup
 from deformrs.report.radii import Radius, displayed_radius, family_noun, is_full_turn
+from deformrs.report.summary import interval
 from deformrs.rounding import percent_down
 from deformrs.runs import Result, read_times
 from deformrs.space import Block
@@ -27,6 +28,10 @@ BEST = (
     "are chosen with the test images themselves, it is optimistic: it is no certificate of any "
     "one classifier."
 )
+INTERVAL = (
+    "The 95 % interval (exact, Clopper-Pearson) tells how the share may carry over to other images "
+    "from the same source, if these are a random sample of them."
+)
 _STOPPED = (
     "Sampling stopped early ({}): as soon as the requested queries were decided for an image. The "
     "certificates hold all the same; at radii that were not requested, at a stricter alpha, and on "
@@ -37,6 +42,15 @@ _STOPPED = (
 def share(count: int, total: int) -> str:
     """Return a share in per cent, rounded down."""
     return f"{percent_down(count, total)} %"
+
+
+def interval_words(count: int, total: int) -> str:
+    """Return the 95 % interval of a share.
+
+    >>> interval_words(18, 20)
+    '68.3 to 98.8 %'
+    """
+    return f"{' to '.join(interval(count, total))} %"
 
 
 def images(count: int) -> str:
@@ -95,11 +109,12 @@ def legend_label(member: Member) -> str:
 class Headline:
     """The certified accuracy to remember of a run, e.g. of the query "at 10°".
 
-    `share` is None where the query was not requested of the run.
+    `share` is None where the query was not requested of the run, and with it the `interval`.
     """
 
     query: str
     share: str | None
+    interval: str
     sentence: str
 
 
@@ -122,6 +137,7 @@ def headline(section: Section, entry: Entry) -> Headline:
         return Headline(
             "correct",
             right,
+            interval_words(summary.right, summary.total),
             f"{of}, {summary.right:,} ({right}) {verb} classified correctly without abstaining. "
             "How far that holds is answered by regions"
             + (
@@ -131,18 +147,13 @@ def headline(section: Section, entry: Entry) -> Headline:
             ),
         )
     if count is None:
-        return Headline(query, None, f"It was not requested of this run what holds {under}.")
-    percent = share(count, summary.total)
-    if count == 0:
-        return Headline(
-            query, percent, f"{of}, none is classified correctly and certified {under}."
-        )
+        return Headline(query, None, "", f"It was not requested of this run what holds {under}.")
+    percent, range_ = share(count, summary.total), interval_words(count, summary.total)
     verb, stay = ("is", "stays") if count == 1 else ("are", "stay")
-    return Headline(
-        query,
-        percent,
-        f"{of}, {count:,} ({percent}) {verb} classified correctly and provably {stay} so {under}.",
-    )
+    sentence = f"{count:,} ({percent}) {verb} classified correctly and provably {stay} so {under}."
+    if count == 0:
+        sentence = f"none is classified correctly and certified {under}."
+    return Headline(query, percent, range_, f"{of}, {sentence}")
 
 
 def _headline_radius(section: Section) -> int | None:

@@ -18,9 +18,10 @@ from deformrs.report.curves import save_figure
 from deformrs.report.figures import figure_of
 from deformrs.report.formats import Cell, Table, escape_markdown, titled_markdown, to_latex
 from deformrs.report.groups import MADE_IN_PYTHON, Group, Section, make_groups, make_sections
-from deformrs.report.page import Cards, ImageReader, cards_of, render_page
+from deformrs.report.page import render_page
 from deformrs.report.reference import read_reference
 from deformrs.report.tables import FEW_CLASSES, classes_tables, csv_tables, tables_of
+from deformrs.report.thumbnails import Cards, ImageReader, cards_of, thumbnails_of
 from deformrs.runs import StoredRun, write_atomically
 from deformrs.space import Block
 
@@ -36,6 +37,7 @@ def write_report(
     regions: Sequence[Region | str] = (),
     reference: Path | None = None,
     images: ImageReader | None = None,
+    thumbnails: int | None = None,
     title: str = "Certified robustness",
     note: str = "",
 ) -> dict[str, Path]:
@@ -45,12 +47,15 @@ def write_report(
     "10deg", "5px", "20%" or "0.065", each used where its unit fits; without any, each section has
     radii of its own. `regions` may be given as text. `reference` is a CSV file of accuracies to
     compare with (see `deformrs.report.reference`). `images` returns the image of a result, to
-    be shown in the page. `note` stands beneath the title.
+    be shown in the page; `thumbnails` is how many of a run are embedded there, as many as fit about
+    8 MB by default. `note` stands beneath the title.
 
     Guarantee: no count, share, curve or radius in any of the files is above that of the results.
     """
     sections = sections_of(runs, radii=radii, regions=regions, reference=reference)
-    return write_sections(sections, out, images=images, title=title, note=note)
+    return write_sections(
+        sections, out, images=images, thumbnails=thumbnails, title=title, note=note
+    )
 
 
 def sections_of(
@@ -74,12 +79,14 @@ def write_sections(
     out: Path,
     *,
     images: ImageReader | None = None,
+    thumbnails: int | None = None,
     title: str = "Certified robustness",
     note: str = "",
 ) -> dict[str, Path]:
     """Write the files of a report. Arguments and result as for `write_report`."""
     members = [entry.member for section in sections for entry in section.entries]
-    cards = {member.name: cards_of(member, images) for member in members}
+    copies = thumbnails_of(members, images, thumbnails)
+    cards = {member.name: cards_of(member, copies[member.name]) for member in members}
     for folder in (TABLES, FIGURES):
         (out / folder).mkdir(parents=True, exist_ok=True)
     names: list[str] = []
@@ -98,7 +105,7 @@ def write_sections(
             names += figures
     # Last, so that the files a page refers to exist before it does.
     _write(out / DOCUMENT, to_document(sections, cards, title, note))
-    _write(out / PAGE, render_page(sections, cards, title, note))
+    _write(out / PAGE, render_page(sections, copies, title, note))
     return {name: out / name for name in (PAGE, DOCUMENT, *names)}
 
 

@@ -36,10 +36,11 @@ _LATEX = {
 
 @dataclass(frozen=True)
 class Cell:
-    """The text of a cell, and a detail in small print."""
+    """The text of a cell, and a detail and an interval in small print."""
 
     text: str
     detail: str = ""
+    interval: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ def to_text(table: Table, width: int) -> list[str]:
 
 
 def _text(cell: Cell) -> str:
-    return f"{cell.text} ({cell.detail})" if cell.detail else cell.text
+    details = "; ".join(text for text in (cell.detail, cell.interval) if text)
+    return f"{cell.text} ({details})" if details else cell.text
 
 
 def to_latex(table: Table, label: str) -> str:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
-import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-from PIL import Image
+from markupsafe import Markup, escape
 
 from deformrs.config import ConfigValue
-from deformrs.data.preparation import Pixels
 from deformrs.report.captions import (
     READING,
     axis_words,
@@ -23,91 +18,38 @@ from deformrs.report.captions import (
     headline,
     limits,
     plain_words,
-    radii_words,
 )
 from deformrs.report.curves import Curve, Envelope, largest_radius
 from deformrs.report.groups import Member, Section
 from deformrs.report.radii import float_down
 from deformrs.report.tables import tables_of
+from deformrs.report.thumbnails import (
+    Json,
+    Thumbnails,
+    cards_of,
+    images_data,
+    thumbnail_words,
+)
 from deformrs.rounding import format_down
-from deformrs.runs import Result, StoredRun
 from deformrs.space import Block
 
 ASSETS = "assets"
-SCRIPTS = ("numbers.js", "drawing.js", "gestures.js", "chart.js", "classes.js", "page.js")
-CARDS = 6
-"""Images of each kind that are shown of a run."""
-_SIDE = 112
-
-ImageReader = Callable[[StoredRun, Result], Pixels | None]
-"""Returns the image of a result, [c, h, w] in [0, 1], or None where it cannot be read."""
-Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
-
-
-@dataclass(frozen=True)
-class Card:
-    """An image with its prediction. `image` is a PNG as a data URI, or None."""
-
-    source: str
-    label: str
-    prediction: str
-    radius: str
-    probability: str
-    image: str | None
-    small: bool
-
-    @property
-    def name(self) -> str:
-        """The last part of the source."""
-        return self.source.rstrip("/").rpartition("/")[2] or self.source
-
-
-@dataclass(frozen=True)
-class Cards:
-    """The least robust images of a run: correct ones of smallest radius, and the others."""
-
-    right: tuple[Card, ...]
-    wrong: tuple[Card, ...]
-
-    @property
-    def missing(self) -> int:
-        """The number of images that could not be read."""
-        return sum(card.image is None for card in self.right + self.wrong)
-
-
-def cards_of(member: Member, read_image: ImageReader | None) -> Cards:
-    """Return at most twelve images: six correct ones of smallest radius, six wrong or abstained."""
-    right = sorted((r for r in member.results if r.correct), key=_margin)
-    others = [result for result in member.results if not result.correct]
-    # Wrong predictions before abstentions, the most certain of each first.
-    others.sort(key=lambda result: (result.certificate.prediction is None, -_margin(result)))
-    return Cards(
-        tuple(_card(member, result, read_image) for result in right[:CARDS]),
-        tuple(_card(member, result, read_image) for result in others[:CARDS]),
-    )
-
-
-def thumbnail(pixels: Pixels) -> str:
-    """Return an image [c, h, w] in [0, 1] as a small PNG in a data URI."""
-    channels = pixels if len(pixels) in (1, 3) else pixels.mean(axis=0, keepdims=True)
-    bytes_ = np.clip(np.rint(255 * channels), 0, 255).astype(np.uint8)
-    image = Image.fromarray(bytes_[0] if len(bytes_) == 1 else bytes_.transpose(1, 2, 0))
-    if max(image.size) > _SIDE:
-        image.thumbnail((_SIDE, _SIDE))
-    file = io.BytesIO()
-    image.save(file, format="PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+SCRIPTS = (
+    *("numbers.js", "drawing.js", "gestures.js", "chart.js"),
+    *("tables.js", "classes.js", "images.js", "page.js"),
+)
 
 
 def render_page(
-    sections: Sequence[Section], cards: Mapping[str, Cards], title: str, note: str
+    sections: Sequence[Section], copies: Mapping[str, Thumbnails], title: str, note: str
 ) -> str:
-    """Return the page as HTML. `cards` are the images to show of each run, by its name."""
+    """Return the page as HTML. `copies` are small images of each run, by its name."""
     data = {
         "charts": {
             s.slug: chart_data(s, s.group.block) for s in sections if s.group.block and s.curves
         },
         "classes": {s.slug: classes_data(s) for s in sections},
+        "images": {s.slug: images_data(s, copies) for s in sections},
     }
     environment = Environment(
         loader=PackageLoader("deformrs.report", ASSETS),
@@ -116,15 +58,18 @@ def render_page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["breakable"] = breakable
+    members = [entry.member for section in sections for entry in section.entries]
     return environment.get_template("page.html").render(
         title=title,
         note=note,
         sections=sections,
-        cards=cards,
+        cards={member.name: cards_of(member, copies[member.name]) for member in members},
         headline=headline,
         plain_words=plain_words,
         ending_words=ending_words,
         tables_of=tables_of,
+        thumbnail_words=lambda section: thumbnail_words(section, copies),
         settings=settings,
         reading=READING,
         limits=limits([section.group for section in sections]),
@@ -212,6 +157,16 @@ def settings(member: Member) -> list[tuple[str, str]]:
     return lines
 
 
+def breakable(text: str) -> Markup:
+    """Return a name as HTML that breaks after slashes, underscores and the like, never in words.
+
+    >>> print(breakable("runs/first_try"))
+    runs/<wbr>first_<wbr>try
+    """
+    parts = re.split(r"(?<=[/\\_=])(?=\w)|(?<=[.:,])(?=[^\W\d])", text)
+    return Markup("<wbr>").join(escape(part) for part in parts)
+
+
 def embedded_json(data: object) -> str:
     r"""Return JSON that cannot end the script that contains it.
 
@@ -222,25 +177,6 @@ def embedded_json(data: object) -> str:
     for letter in "<>&":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return text
-
-
-def _margin(result: Result) -> float:
-    """Return the difference of the bounds: all radii of a run grow with it."""
-    return result.certificate.bound.lower - result.certificate.bound.upper
-
-
-def _card(member: Member, result: Result, read_image: ImageReader | None) -> Card:
-    certificate, prediction = result.certificate, result.certificate.prediction
-    pixels = None if read_image is None else read_image(member.run, result)
-    return Card(
-        source=result.source or f"image {result.index}",
-        label=member.class_name(result.label),
-        prediction="abstains" if prediction is None else member.class_name(prediction),
-        radius="–" if prediction is None else radii_words(result),
-        probability=format_down(certificate.p_lower, 4),
-        image=None if pixels is None else thumbnail(pixels),
-        small=pixels is not None and max(pixels.shape[1:]) < _SIDE,
-    )
 
 
 def _curve(member: Member, curve: Curve) -> Json:

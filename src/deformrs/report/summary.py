@@ -12,9 +12,13 @@ from deformrs.certificate import Certificate
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.regions import Region
 from deformrs.report.radii import Radius, radius_of
-from deformrs.rounding import round_down
+from deformrs.rounding import format_down, format_up, round_down
 from deformrs.runs import Result
+from deformrs.statistics.bounds import clopper_pearson_lower, clopper_pearson_upper
 from deformrs.units import Unit, unit_px
+
+_TAIL = 0.025
+"""The probability beyond either end of an interval."""
 
 NOT_REQUESTED = "not requested"
 """Said of radii and regions for which a run's images did not have their samples."""
@@ -116,6 +120,17 @@ def count_region(results: Sequence[Result], region: Region) -> RegionCount:
     covering = {key for key, one in different.items() if one.covers_region(region)}
     count = sum((certificate.bound, certificate.space) in covering for certificate in correct)
     return RegionCount(region, count, len(results))
+
+
+def interval(count: int, total: int) -> tuple[str, str]:
+    """Return the exact 95 % Clopper-Pearson interval of a share in per cent, rounded outwards.
+
+    >>> interval(18, 20)
+    ('68.3', '98.8')
+    """
+    low = clopper_pearson_lower(count, total, _TAIL)
+    high = clopper_pearson_upper(count, total, _TAIL)
+    return format_down(100 * Fraction(low), 1), format_up(100 * Fraction(high), 1)
 
 
 def average_radius(results: Sequence[Result], k: int = 0) -> float:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from deformrs.config import ConfigValue
 from deformrs.report.captions import (
     BEST,
+    INTERVAL,
     average_words,
     averages_words,
     chosen_words,
+    interval_words,
     region_words,
     share,
     spread,
@@ -20,12 +23,13 @@ from deformrs.report.formats import Cell, Table, signed, to_csv
 from deformrs.report.groups import Entry, Group, Section, lookup
 from deformrs.report.radii import float_down
 from deformrs.report.reference import Reference
-from deformrs.report.summary import NOT_REQUESTED, average_radius
+from deformrs.report.summary import NOT_REQUESTED, average_radius, interval
 from deformrs.rounding import percent_down, percent_up
 
 FEW_CLASSES = 30
 NONE = Cell("–")
 _MODEL = (("options", "model"), ("model", "source"), ("model", "network"), ("model", "function"))
+_INTERVAL_COLUMNS = ("interval_low", "interval_high")
 Row = list[str | int | float | None]
 
 
@@ -47,11 +51,11 @@ def accuracy_table(section: Section) -> Table | None:
     rows = []
     for entry in section.entries:
         member, summary = entry.member, entry.summary
-        counts = [counted(count, summary.total) for count in entry.certified(summary)]
+        counts = [_estimated(count, summary.total) for count in entry.certified(summary)]
         average = averages_words(summary.averages, section.group.blocks)
         last = Cell(average, average_words(member))
         rows.append((Cell(member.name), Cell(member.short_noise), *counts, last))
-    notes = []
+    notes = [INTERVAL]
     if section.best is not None:
         best = [_best_cell(section, k) for k in range(len(section.radii))]
         rows.append((Cell("best of these runs"), NONE, *best, NONE))
@@ -146,7 +150,7 @@ def regions_table(section: Section) -> Table | None:
     answers: dict[tuple[str, Cell], list[str]] = {}
     for entry in section.entries:
         for answer in entry.regions:
-            cell = counted(answer.count, answer.total)
+            cell = _estimated(answer.count, answer.total)
             if answer.count is None and answer.reason != NOT_REQUESTED:
                 cell = Cell("not applicable to this run", answer.reason)
             answers.setdefault((region_words(answer.region), cell), []).append(entry.member.name)
@@ -161,7 +165,7 @@ def regions_table(section: Section) -> Table | None:
         ),
         notes=(
             "An image counts if the prediction is correct and provably stays so under every "
-            "transformation of the region, in the order named.",
+            "transformation of the region, in the order named. " + INTERVAL,
         ),
     )
 
@@ -205,6 +209,14 @@ def counted(count: int | None, total: int) -> Cell:
     if count is None:
         return Cell("–", NOT_REQUESTED)
     return Cell(share(count, total), f"{count:,}/{total:,}")
+
+
+def _estimated(count: int | None, total: int) -> Cell:
+    """Return a share with its count and its 95 % interval."""
+    cell = counted(count, total)
+    if count is None:
+        return cell
+    return replace(cell, interval=interval_words(count, total))
 
 
 def csv_tables(section: Section) -> dict[str, str]:
@@ -317,18 +329,26 @@ def _accuracy_csv(section: Section) -> str:
         if section.best is not None and (best := section.best_at(k)) is not None:
             named.append(("best of these runs", best))
         for name, entry in named:
-            rows.append([name, *about, *_accuracy_at(entry, k)])
+            ours = _accuracy_at(entry, k)
+            # The best run is chosen with these images, which no interval of one run allows for.
+            chosen = len(named) > len(section.entries) and name == named[-1][0]
+            count = None if chosen else entry.certified(entry.summary)[k]
+            rows.append([name, *about, *ours, *_interval(count, entry.summary.total)])
     columns = (
         *("run", "requested", "radius", "radius_displayed", "unit"),
-        *("certified", "images", "percent"),
+        *("certified", "images", "percent", *_INTERVAL_COLUMNS),
     )
     return to_csv(columns, rows)
 
 
 def _accuracy_at(entry: Entry, k: int) -> Row:
-    """Return the count, the images and the percentage; empty fields where not requested."""
+    """Return count, images and percentage; empty fields where not requested."""
     count, total = entry.certified(entry.summary)[k], entry.summary.total
     return [count, total, None if count is None else percent_down(count, total, 2)]
+
+
+def _interval(count: int | None, total: int) -> Row:
+    return [None, None] if count is None else [*interval(count, total)]
 
 
 def _only(values: set[float]) -> float | None:
@@ -354,12 +374,15 @@ def _classes_csv(section: Section) -> str:
 
 
 def _regions_csv(section: Section) -> str:
-    rows = [
-        [entry.member.name, region_words(answer.region), answer.count, answer.total, answer.reason]
+    rows: list[Row] = [
+        [
+            *(entry.member.name, region_words(answer.region), answer.count, answer.total),
+            *(answer.reason, *_interval(answer.count, answer.total)),
+        ]
         for entry in section.entries
         for answer in entry.regions
     ]
-    return to_csv(("run", "region", "certified", "images", "reason"), rows)
+    return to_csv(("run", "region", "certified", "images", "reason", *_INTERVAL_COLUMNS), rows)
 
 
 def _reference_csv(references: tuple[Reference, ...], section: Section) -> str:
