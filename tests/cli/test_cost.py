@@ -58,6 +58,8 @@ def test_a_fixed_run_names_what_deciding_would_take() -> None:
     short = Cost(images=20, n0=100, n=1000, speed=1000)
     (text,) = short.words(0, "--radii 10deg")
     assert text == "about 22 s at 1,000 samples an image (1,000 samples/s)"
+    (text,) = Cost(images=1, n0=100, n=100, speed=1000).words(0, None)
+    assert text == "less than a second at 100 samples an image (1,000 samples/s)"
 
 
 def test_a_run_that_stops_early_has_an_upper_limit() -> None:

@@ -84,7 +84,8 @@ class Cost:
             return [f"roughly {duration(guide)}, if {hard} all {self.n:,} samples; {at_most}"]
         if until:
             return [f"{at_most}, mostly less: sampling stops by itself"]
-        texts = [f"about {duration(longest)} at {self.n:,} samples an image ({digits} samples/s)"]
+        about = "about " if longest >= 1 else ""
+        texts = [f"{about}{duration(longest)} at {self.n:,} samples an image ({digits} samples/s)"]
         guide, hard = self._deciding(1)
         if suggestion and longest >= max(60, _MUCH * guide):
             texts.append(f"with {suggestion} roughly {duration(guide)}, if {hard} all of them")

@@ -86,14 +86,13 @@ class Overview:
         labels += f"; {missing:,} of {job.num_classes:,} without images" * (missing > 0)
         read = f"{done:,} of {total:,} images are certified already,"
         noise = classifier.noise.describe(space) + content_words(classifier.noise, space)
-        outside = f"{classifier.padding} outside the image"
         execution = job.execution + f", compiled ({compiled})" * (compiled != "no")
         return [
             row("model", self.origin.words),
             row("normalisation", self.origin.normalisation),
             row("images", image_words(images, self.indices)),
             row("labels", labels),
-            row("deformation", f"{options['deformation']}: {noise}; {outside}"),
+            row("deformation", f"{options['deformation']}: {noise}; {classifier.padding} padding"),
             row("samples", sampling_words(self.plan, self.queries)),
             row("execution", execution),
             row("folder", f"{self.out}, " + (f"{read} and read from there" if done else "new")),

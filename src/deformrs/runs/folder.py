@@ -145,18 +145,19 @@ class Run:
         how the run was requested, and need not agree: a file may have moved, or 30deg be written
         in radians.
         """
-        requested = about | run_settings(law, alpha, method)
-        if folder.exists() and not folder.is_dir():
-            raise InputError("the run folder", folder, "must not be a file", "choose another name")
+        cls.check(folder, law, alpha, method, about)
         if (folder / CONFIG).exists():
             read_config(folder)  # one of another program is not replaced
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(folder, requested)
+        return cls(folder, about | run_settings(law, alpha, method))
 
     @staticmethod
     def check(folder: Path, law: NoiseLaw, alpha: float, method: str, about: Config) -> None:
-        """Raise if `open` would refuse the folder for other settings. Nothing is written."""
+        """Raise if the folder is a file, packed, or a run with other settings. No run is begun."""
+        if folder.exists() and not folder.is_dir():
+            raise InputError("the run folder", folder, "must not be a file", "choose another name")
         certificates = folder / CERTIFICATES
+        _check_unpacked(certificates)
         if (folder / CONFIG).exists() and certificates.exists() and certificates.stat().st_size:
             _check_settings(folder, about | run_settings(law, alpha, method))
 
