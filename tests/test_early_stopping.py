@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.special import ndtri
 
-from deformrs import Gaussian, Shear, SmoothedClassifier
+from deformrs import Gaussian, Rotation, Shear, SmoothedClassifier, Uniform
 from deformrs.certificate import Counts
 from deformrs.errors import InputError
 from deformrs.plan import SamplingPlan
@@ -98,8 +98,12 @@ def test_a_decided_query_stops_sampling_and_an_open_one_does_not() -> None:
     sure = smoothed(brightest).certify(IMAGE, n=100_000, stopping=TEN)
     assert sure.counts.n < 60
     assert sure.radius >= math.radians(10)
-    none = smoothed(brightest).certify(IMAGE, n=500, stopping=Stopping(radii=("170deg",)))
-    assert none.counts.n == looks(500)[0], "beyond the noise: no sample can certify it"
+    # Beyond the noise: no sample can certify it, so it is decided at once, and refused.
+    beyond, space = Stopping(radii=("170deg",)), Rotation().space((9, 9))
+    first = np.array([looks(500)[0]])
+    assert beyond.rule(Uniform(2.0), space, 0.001, 500).decided(first, first).all()
+    with pytest.raises(InputError, match=r"170deg; it cannot be certified.*at most 111\.13°"):
+        smoothed(brightest).certify(IMAGE, n=500, stopping=beyond)
     # At the edge, neither bound ever decides, until it is too late to certify.
     p = 0.8
     edge = 0.1 * float(ndtri(p))

@@ -25,7 +25,7 @@ from deformrs.inputs import Dataset, LabelledImages, as_dataset, as_image, as_la
 from deformrs.plan import SamplingPlan
 from deformrs.randomness import Stage
 from deformrs.runs import Result, Run
-from deformrs.runs.folder import run_settings
+from deformrs.runs.folder import CERTIFICATES, run_settings
 from deformrs.runs.records import image_digest
 from deformrs.runs.tally import Tally
 from deformrs.sampling import Progress
@@ -127,6 +127,8 @@ def begin(
     as_label(name, label, num_classes)
     if plan.stopping is not None:
         plan.stopping.check(classifier.deformation.space(size_of(first)))
+    if out is None or not (Path(out) / CERTIFICATES).exists():  # a finished run is only read
+        classifier.check_plan(plan, first)
     if together is None:
         together = images_together(classifier, first, plan)
     check_integer("together", together, least=1)
@@ -154,6 +156,8 @@ def begin(
         with opened as run:
             done = {result.index: result for result in run.results} if run else {}
             missing = [index for index in indices if index not in done]
+            if missing:
+                classifier.check_plan(plan, first)
             check_dataset(images, missing, num_classes, size=size, progress=progress)
             groups = [indices[i : i + together] for i in range(0, len(indices), together)]
             if missing and done:

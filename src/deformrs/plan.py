@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from deformrs.certificate import Counts
 from deformrs.checks import check_alpha, check_integer, check_seed
 from deformrs.errors import InputError
 from deformrs.noise import NoiseLaw
 from deformrs.space import Space
-from deformrs.statistics import capped_method, check_method, is_anytime
+from deformrs.statistics import bound, capped_method, check_method, is_anytime
 from deformrs.stopping import Rule, Stopping
+
+MOST = 10**9
+"""The most samples of an image: hours on the fastest device."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,11 @@ class SamplingPlan:
         check_integer("n0", self.n0, least=1)
         check_alpha(self.alpha)
         check_seed("seed", self.seed)
+        for name in ("n", "n0"):
+            if getattr(self, name) > MOST:
+                raise InputError(
+                    name, f"{getattr(self, name):,}", f"must be at most {MOST:,}", "e.g. 100000"
+                )
         for name in ("n", "n0", "seed"):  # NumPy's integers cannot be stored in a run
             object.__setattr__(self, name, int(getattr(self, name)))
         object.__setattr__(self, "alpha", float(self.alpha))
@@ -68,6 +77,40 @@ class SamplingPlan:
                 "leave it out; any other bound would err more often than alpha",
             )
         return self.method or capped
+
+    def check_attainable(self, law: NoiseLaw, space: Space, num_classes: int) -> None:
+        """Raise if nothing, or a query, could not be certified even if all samples agree."""
+        best = law.certify(self._agreeing(self.n, num_classes), space, self.alpha, self.bound)
+        if best.prediction is None:
+            least = self._least_n(num_classes)
+            raise InputError(
+                "n",
+                self.n,
+                f"must be at least {least:,} to certify anything at alpha = {self.alpha:g}, even "
+                "if all samples agree",
+                f"e.g. {max(1000, least)}",
+            )
+        if self.stopping is not None:
+            self.stopping.check_attainable(best)
+
+    def _agreeing(self, n: int, num_classes: int) -> Counts:
+        others = (0,) * (num_classes - 1)
+        return Counts((self.n0, *others), (n, *others))
+
+    def _least_n(self, num_classes: int) -> int:
+        """Return the fewest samples that certify anything if they all agree."""
+
+        def decides(n: int) -> bool:
+            method = capped_method(n) if ":" in self.bound else self.bound
+            return bound(self._agreeing(n, num_classes), self.alpha, method).decides
+
+        few, enough = self.n, 2 * self.n
+        while not decides(enough):
+            few, enough = enough, 2 * enough
+        while enough - few > 1:
+            middle = (few + enough) // 2
+            few, enough = (few, middle) if decides(middle) else (middle, enough)
+        return enough
 
     def rule(self, law: NoiseLaw, space: Space) -> Rule | None:
         """Return the rule that stops the sampling of an image; None to draw all `n` samples."""

@@ -268,6 +268,14 @@ class SmoothedClassifier:
         """
         self.sampler.warm_up(self._stacked([image] * min(together, 2)))
 
+    def check_plan(self, plan: SamplingPlan, image: Tensor) -> None:
+        """Raise if the noise makes no sense for an image, or cannot certify what the plan requests
+        even if all samples agree."""
+        space = self.deformation.space(size_of(image))
+        self.noise.check_for_sampling(space)
+        self.classes_for(image)
+        self._rule(plan, space)
+
     def device_for(self, image: Tensor) -> torch.device:
         """Return where an image is sampled: the requested device, the network's, or its own."""
         if self.device is not None:
@@ -358,6 +366,8 @@ class SmoothedClassifier:
         """Return the stopping rule. Cached: enclosing a region is expensive."""
         key = (plan, space)
         if key not in self._rules:
+            assert self.num_classes is not None  # read from the model by now
+            plan.check_attainable(self.noise, space, self.num_classes)
             self._rules[key] = plan.rule(self.noise, space)
         return self._rules[key]
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from deformrs.certificate import Bound
+from deformrs.certificate import Bound, Certificate
 from deformrs.checks import check_alpha, check_integer, is_real
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError, UnsupportedError
@@ -26,7 +26,7 @@ from deformrs.space import Space
 from deformrs.statistics import sequential
 from deformrs.statistics.bounds import last_safe
 from deformrs.statistics.sequential import half, hits_needed, last_lowers
-from deformrs.units import parse_quantity
+from deformrs.units import Unit, parse_quantity
 
 if TYPE_CHECKING:
     from deformrs.runs import Result
@@ -110,6 +110,13 @@ class Stopping:
             "tolerance": self.tolerance,
         }
 
+    @classmethod
+    def from_config(cls, config: Config) -> Stopping:
+        """Return the criterion that a run's configuration holds."""
+        stored: dict[str, Any] = {"radii": [], "regions": [], "tolerance": None} | config
+        regions = tuple(map(from_stored_region, stored["regions"]))
+        return cls(tuple(stored["radii"]), regions, stored["tolerance"])
+
     def check(self, space: Space) -> None:
         """Raise if certificates over this space cannot answer a query."""
         for radius in self.radii:
@@ -120,6 +127,35 @@ class Stopping:
         for region in self._regions:
             # A region notices that it does not suit the space when it is enclosed.
             next(iter(region.shifts(space)), None)
+
+    def check_attainable(self, best: Certificate) -> None:
+        """Raise unless a certificate from samples that all agree holds for every query."""
+        self.check(best.space)
+        noise = f"{best.law.describe(best.space)} with n = {best.counts.n:,}"
+        for radius in self.radii:
+            if parse_radius(radius, best.space) > best.radius:
+                raise InputError(
+                    "the radius",
+                    radius,
+                    f"cannot be certified by {noise}, even if all samples agree",
+                    f"at most {_shown(best)}; use more noise or more samples",
+                )
+        for given, region in zip(self.regions, self._regions, strict=True):
+            if not best.covers_region(region):
+                limit = f"at most a radius of {_shown(best)}; " if len(best.radii) == 1 else ""
+                raise InputError(
+                    "the region",
+                    given,
+                    f"cannot be certified by {noise}, even if all samples agree",
+                    f"{limit}use more noise, more samples or a smaller region",
+                )
+        if self.tolerance is not None and parse_radius(self.tolerance, best.space) >= best.radius:
+            raise InputError(
+                "the tolerance",
+                self.tolerance,
+                f"must be below the largest radius that {noise} can certify, {_shown(best)}",
+                "stop at a smaller gain, or request radii",
+            )
 
     def rule(
         self, law: NoiseLaw, space: Space, alpha: float, n: int, *, last_look: bool = True
@@ -235,6 +271,14 @@ class Rule:
         bounds = [Bound(p, complement_up(p)) for p in lowers.tolist()]
         radii = (self.law.radii(b, self.space)[0] if b.decides else 0.0 for b in bounds)
         return np.fromiter(radii, dtype=np.float64, count=len(bounds))
+
+
+def _shown(best: Certificate) -> str:
+    """Return the certified radius in its unit, rounded down."""
+    block = best.space.blocks[0]
+    if block.is_whole(best.radius) and block.unit is Unit.ANGLE:
+        return "180°"
+    return block.unit.show_down(best.radius, best.space.size)
 
 
 def to_stored_region(region: Region | Patch | str) -> str:

@@ -210,7 +210,7 @@ def _as_in_run(config: Config, given: SamplingOptions) -> tuple[SamplingOptions,
     own: Any = config
     stored = {name: own[name] for name in ("n", "n0", "alpha") if not is_typed(name)}
     stop = own.get("stopping")
-    stopping = stop and Stopping(tuple(stop["radii"]), tuple(stop["regions"]), stop["tolerance"])
+    stopping = stop and Stopping.from_config(stop)
     # The bound of a run that stops early may be for its own n.
     method = own["method"] if stop is None or own["method"] == "anytime" else None
     return dataclasses.replace(given, method=method, **stored), stopping
