@@ -78,7 +78,7 @@ def test_a_checkpoint_of_another_model_is_refused(data: Path, tmp_path: Path) ->
         (["--copies", "1", "--consistency", "10"], "at least 2"),
         (["--hold-out", "0.9"], "hold out"),
         (["--augment", "turn"], "augmentation"),
-        (["--noise", "uniform:500deg"], "half the period"),
+        (["--noise", "uniform:500deg"], r"500deg.*must be at most π"),
         (["--deformation", "rotatoin"], "did you mean 'rotation'"),
         (["--device", "cudda"], "cannot be used here"),
         (["--workers", "-1"], "workers"),
