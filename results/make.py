@@ -2,8 +2,8 @@
 
     python results/make.py [--out FOLDER] [RUNS ...]
 
-RUNS are folders of runs, by default mnist and cifar10 beside this file. How the runs were made is
-told in paper/note.md.
+RUNS are folders of runs, by default mnist and cifar10 beside this file. How their settings were
+chosen is told in paper/note.md.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ NOTE = HERE / "paper" / "note.md"
 
 
 def read_note() -> str:
-    """Return how the committed runs were made, as one paragraph."""
-    return " ".join(NOTE.read_text(encoding="utf-8").split())
+    """Return how the settings of the committed runs were chosen, in Markdown."""
+    return NOTE.read_text(encoding="utf-8")
 
 
 def read_runs(folders: Sequence[Path]) -> Iterator[StoredRun]:

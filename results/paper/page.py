@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from deformrs.report.curves import COLOURS, add_steps, dress, envelope, save_figure
+from deformrs.report.curves import (
+    COLOURS,
+    add_steps,
+    dress,
+    envelope,
+    largest_radius,
+    save_figure,
+)
 from deformrs.report.formats import escape_markdown, titled_markdown, to_csv, to_markdown
 from deformrs.report.groups import TITLES
 from deformrs.rounding import format_down
@@ -21,6 +30,7 @@ from paper.tables import (
     compositions_table,
     headline_table,
     radius_label,
+    radius_text,
     runs_table,
     twins_table,
 )
@@ -56,7 +66,18 @@ _BOUND = (
     "; for runs that were sampled only until the requested radii were decided it is a lower bound, "
     "since more samples would increase it"
 )
+_CHOICES = "How the settings were chosen"
+_FIGURES = (
+    "The accuracies of the figures are spread logarithmically by the share of images that is not "
+    "certified, so that 99 and 97 % are as far apart as 67 and 0 %."
+)
+_UNREQUESTED = (
+    " A curve ends with a bar at the largest radius that was requested of its run: what lies "
+    "beyond is not 0 but unknown. Between requested radii it is a lower bound."
+)
 _OURS, _THEIRS = "#3a3a3a", "#c0392b"
+_TICKS = (0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999)
+_LEAST_UNCERTIFIED = 1e-3
 
 
 def write_results(runs: Iterable[StoredRun], out: Path, note: str = "") -> dict[str, Path]:
@@ -84,11 +105,17 @@ def to_summary(board: Board) -> str:
 
 
 def to_page(board: Board, note: str = "") -> str:
-    """Return all cells as tables in Markdown, first of all how many of them reach the paper."""
+    """Return all cells as tables in Markdown, first of all how many of them reach the paper.
+
+    `note` tells in Markdown how the settings were chosen.
+    """
     lines = [f"# {TITLE}", "", _INTRODUCTION]
-    lines += ["", escape_markdown(note)] if note else []
+    if note:
+        anchor = _CHOICES.lower().replace(" ", "-")
+        lines += ["", f"What else was seen of the test images: [{_CHOICES.lower()}](#{anchor})."]
     bound = any(run.average_is_bound for run in board.runs)
     lines += ["", *_verdict(board), "", _AVERAGES + (_BOUND if bound else "") + "."]
+    lines += ["", _FIGURES + (_UNREQUESTED if bound else "")] if board.chapters else []
     for dataset in board.datasets:
         lines += ["", f"## {TITLES[dataset]}", "", f"The paper certified {SETTINGS[dataset]}."]
         for chapter in board.chapters:
@@ -101,24 +128,40 @@ def to_page(board: Board, note: str = "") -> str:
     twins = twins_table(board)
     lines += titled_markdown(twins) if twins is not None else []
     lines += ["", "## Tables without a run", "", _missing(board)]
+    lines += ["", f"## {_CHOICES}", "", note.rstrip()] if note else []
     return "\n".join(lines) + "\n"
 
 
 def draw_chapter(chapter: Chapter, path: Path) -> None:
-    """Draw a thin line per run, our best of them thick, the paper's best scale dashed."""
-    figure = Figure(figsize=(8, 4.4), layout="constrained")
+    """Draw a thin line per run, the best of them thick with squares, the paper's dashed."""
+    figure = Figure(figsize=(8, 5.4), layout="constrained")
     axes = figure.add_subplot()
-    curves = {run.folder: run.curve for run in chapter.runs if run.curve is not None}
-    best = envelope(list(curves.values()))
-    add_steps(axes, best, "ours, best run", _OURS, width=3.2, zorder=3)
-    for k, run in enumerate(chapter.runs):
-        label = f"{run.name}: {run.noise}"
-        add_steps(axes, curves[run.folder], label, COLOURS[k % len(COLOURS)], width=0.8, zorder=4)
+    drawn = [(run, run.curve) for run in chapter.runs if run.curve is not None]
+    best = envelope([curve for _, curve in drawn])
     numbers = [n for radius in chapter.table.table_radii if (n := chapter.table.best(radius))]
     radii = [float(number.radius or 0) for number in numbers]
+    accuracies = [float(number.accuracy) / 100 for number in numbers]
+    end = max([largest_radius([curve for _, curve in drawn]), *radii])
+    add_steps(axes, best, "ours, best run", _OURS, width=2.4, zorder=3)
+    for k, (run, curve) in enumerate(drawn):
+        label = f"{run.name}: {run.noise}"
+        if curve.until is not None and curve.until < end:
+            label += f", not requested beyond {radius_text(curve.until, chapter.table.unit)}"
+        add_steps(axes, curve, label, COLOURS[k % len(COLOURS)], width=0.8, zorder=4)
+    cells = [cell for cell in chapter.cells if cell.kind == "table" and cell.requested]
+    axes.plot(
+        [float(cell.number.radius or 0) for cell in cells],
+        [float(cell.ours) / 100 for cell in cells],
+        "s",
+        color=_OURS,
+        markersize=5,
+        label="ours at the paper's radii, best run",
+        clip_on=False,
+        zorder=5,
+    )
     axes.plot(
         radii,
-        [float(number.accuracy) / 100 for number in numbers],
+        accuracies,
         "o--",
         color=_THEIRS,
         markersize=4.5,
@@ -130,13 +173,28 @@ def draw_chapter(chapter: Chapter, path: Path) -> None:
     norm = ", l2 norm" if chapter.block.dim > 1 else ""
     axes.set_title(chapter.heading, parse_math=False)
     dress(axes, f"radius ({chapter.block.unit.words}{norm})")
-    ends = [float(curve.ends[-1]) for curve in curves.values() if curve.ends]
-    axes.set_xlim(0, max([*ends, *radii], default=1.0) or 1.0)
+    axes.set_xlim(0, end)
+    _spread(axes, max([*best.shares, *accuracies], default=0.0))
     # Outside the axes: curves fill most of them.
-    legend = axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-    for text in legend.get_texts():
+    for text in figure.legend(loc="outside lower left", fontsize=7, frameon=False).get_texts():
         text.set_parse_math(False)
     save_figure(figure, path)
+
+
+def _spread(axes: Axes, highest: float) -> None:
+    """Space accuracies by the logarithm of the share that is not certified."""
+    axes.set_yscale(
+        "function",
+        functions=(
+            lambda share: -np.log10(np.maximum(1 - share, _LEAST_UNCERTIFIED)),
+            lambda height: 1 - 10.0**-height,
+        ),
+    )
+    top = 1 - max(0.8 * (1 - highest), _LEAST_UNCERTIFIED)
+    ticks = [tick for tick in _TICKS if tick <= top]
+    axes.set_ylim(0, top)
+    axes.set_yticks(ticks, [f"{100 * tick:g} %" for tick in ticks])
+    axes.set_ylabel("certified accuracy (logarithmic in 100 % − accuracy)")
 
 
 def _summary_row(cell: Cell) -> list[str | int]:

@@ -15,7 +15,7 @@ from deformrs.noise import NoiseLaw
 from deformrs.noise.scaled import ScaledLaw
 from deformrs.regions import Region
 from deformrs.report.captions import stopping_words
-from deformrs.report.curves import Curve, curve_of
+from deformrs.report.curves import Curve
 from deformrs.report.export import clock
 from deformrs.report.formats import one_line
 from deformrs.report.groups import Group, Member, lookup, make_groups
@@ -202,9 +202,7 @@ def count_run(run: StoredRun) -> RunCounts:
         ),
         average=summary.averages[0],
         average_is_bound=member.only_decided,
-        curve=None
-        if block is None
-        else curve_of(run.results, block).thinned(numbers, most=_CURVE_STEPS),
+        curve=None if member.curve is None else member.curve.thinned(numbers, most=_CURVE_STEPS),
         route=route,
         compositions={name: answer for name, answer in answers if answer.count is not None},
         decided_compositions=frozenset(c.name for c in COMPOSITIONS if c.decided_by(member)),

@@ -157,10 +157,11 @@ def twins_table(board: Board) -> Table | None:
 
 def radius_label(cell: Cell) -> str:
     """Return the radius of a cell with its unit: 30°, 20 %, 5 px, 0.1."""
-    return AVERAGE if cell.radius == AVERAGE else _radius(cell.number.radius, cell.unit)
+    return AVERAGE if cell.radius == AVERAGE else radius_text(cell.number.radius, cell.unit)
 
 
-def _radius(radius: Fraction | None, unit: str) -> str:
+def radius_text(radius: Fraction | None, unit: str) -> str:
+    """Return a radius with the symbol of a unit of numbers.csv."""
     return f"{float(radius or 0):.10g}{UNITS[unit].symbol}"
 
 
@@ -169,8 +170,11 @@ def _ours(count: int, run: RunCounts) -> Text:
 
 
 def _difference(cell: Cell) -> Text:
-    words = (BELOW,) if cell.requested else (BELOW, NOT_REQUESTED)
-    return Text(cell.difference, "" if cell.reached else ", ".join(words))
+    words = [] if cell.reached else [BELOW]
+    # A larger average was requested of no run that stops early: the page says so once.
+    if not cell.requested and (words or cell.kind != "average"):
+        words.append(NOT_REQUESTED)
+    return Text(cell.difference, ", ".join(words))
 
 
 def _chapter_row(chapter: Chapter, cell: Cell) -> tuple[Text, ...]:
@@ -187,13 +191,13 @@ def _chapter_row(chapter: Chapter, cell: Cell) -> tuple[Text, ...]:
 
 def _headline_row(radius: Fraction, table: PaperTable, chapter: Chapter | None) -> tuple[Text, ...]:
     best = table.best(radius)
-    query = Text(f"{family_noun(table.deformation)} up to {_radius(radius, table.unit)}")
+    query = Text(f"{family_noun(table.deformation)} up to {radius_text(radius, table.unit)}")
     theirs = NONE if best is None else Text(best.label)
     others = Text(listed(table.others(radius)))
     if chapter is None:
         return query, theirs, Text("no run"), NONE, others
     run, count = best_at(chapter.runs, radius)
-    cell = next((c for c in chapter.cells if c.number is best and c.kind != "average"), None)
+    cell = next((c for c in chapter.cells if c.number == best and c.kind != "average"), None)
     return query, theirs, _ours(count, run), NONE if cell is None else _difference(cell), others
 
 

@@ -20,6 +20,7 @@ from make import main, read_note
 from paper.page import write_results
 
 TURN = Uniform(54 * DEGREE)
+FIGURE = "figures/mnist-rotation.svg"
 
 
 def decided(folder: Path, about: Config) -> Path:
@@ -60,6 +61,17 @@ def test_radii_that_no_run_was_sampled_for_are_marked(tmp_path: Path) -> None:
     assert "requested of no run" not in page, "all n samples are for every radius"
 
 
+def test_the_figure_ends_where_no_larger_radius_was_requested(tmp_path: Path) -> None:
+    ten = read_run(decided(tmp_path / "ten", {}))
+    files = write_results([ten], tmp_path / "decided")
+    assert "uniform 54°, not requested beyond 10° -->" in files[FIGURE].read_text()
+    assert "what lies beyond is not 0 but unknown" in files["README.md"].read_text()
+    fixed = {key: value for key, value in ten.config.items() if key != "stopping"}
+    files = write_results([replace(ten, config=fixed)], tmp_path / "fixed")
+    assert "uniform 54° -->" in files[FIGURE].read_text()
+    assert "what lies beyond" not in files["README.md"].read_text()
+
+
 def test_the_program_writes_these_files_and_no_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,7 +90,7 @@ def test_the_program_writes_these_files_and_no_others(
     assert {p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()} == names
     page = (out / "README.md").read_text()
     assert page.startswith("# Our results and the paper's\n")
-    assert read_note().replace("<", "\\<") in page
+    assert page.endswith(f"\n## How the settings were chosen\n\n{read_note()}")
     assert "](figures/cifar10-rotation.svg)" in page
     assert (out / "figures/mnist-rotation.svg").read_text().startswith("<?xml")
     assert len(rows((out / "summary.csv").read_text())) == 12 + 11
