@@ -106,7 +106,7 @@ def split_list(text: str | None) -> tuple[str, ...]:
 def integers(option: str, text: str | None) -> tuple[int, ...]:
     """Parse `0,5,17`, the value of an option."""
     parts = split_list(text)
-    if not all(part.isdecimal() for part in parts):
+    if text is not None and not (parts and all(part.isdecimal() for part in parts)):
         raise click.BadParameter(f"{text!r} must be integers, e.g. 0,5,17", param_hint=option)
     return tuple(map(int, parts))
 

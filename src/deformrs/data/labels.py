@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from deformrs.errors import InputError, nearest, printable
+from deformrs.errors import InputError, nearest
 
 IMAGENET_CLASSES = files("deformrs.data") / "imagenet_classes.csv"
 IMAGENET_COUNT = 1000
@@ -180,7 +180,7 @@ def unknown_class(
     spelling = {normalized(name): name for name in reversed(names)}
     close = nearest(normalized(word), spelling)
     kinds = [
-        *(["a class name of the model"] if class_names else []),
+        *([f"one of the model's {len(class_names):,} class names"] if class_names else []),
         *(["a WordNet id or a class name of ImageNet"] if imagenet else []),
         "an integer",
     ]
@@ -218,7 +218,7 @@ def check_class_names(names: Sequence[str], what: str = "class_names") -> tuple[
             raise InputError(
                 what, f"{name!r} for class {index}", "must have a name for each class", "add it"
             )
-    return tuple(printable(name) for name in names)
+    return tuple(names)
 
 
 def _names_in_json(content: object) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def load_data(
     *,
     split: Split = "test",
     held_out: HeldOut | None = None,
-    class_names: tuple[str, ...] | None = None,
+    class_names: Sequence[str] | None = None,
     num_classes: int | None = None,
     root: Path | None = None,
     report: DownloadProgress | None = None,
@@ -73,7 +73,8 @@ def load_data(
             "split", repr(split), f"must be {HELD_OUT!r} if held_out is given", "leave one out"
         )
     stored: StoredSplit = "train" if split == "held-out" else split
-    request = DataRequest(source, preparation or Preparation(), stored, class_names, num_classes)
+    names = None if class_names is None else tuple(class_names)
+    request = DataRequest(source, preparation or Preparation(), stored, names, num_classes)
     if source.partition(":")[0] in ("digits", *PUBLISHED):
         images: ImageSet = _load_published(request, root, report)
     else:
