@@ -151,7 +151,7 @@ class Sampler:
                 progress.sampled(_samples_of(batch))
             if tally is None or self._fitting != size:  # other batches may round otherwise
                 continue
-            stored = tally.add(number, partial(table, counts, undefined), size)
+            stored = tally.add(number, partial(table, counts, undefined), size, partial(_sum, best))
             if stored is not None:
                 whole = torch.from_numpy(stored.counts).flatten().to(device)
                 counts = torch.cat([whole, counts[len(whole) :]])
@@ -373,6 +373,10 @@ def _places(
         places = places.pin_memory()
     places = places.to(device, non_blocking=True)
     return places[0], places[1]
+
+
+def _sum(logits: Tensor) -> float:
+    return float(logits.cpu().double().sum())
 
 
 def _samples_of(batch: Sequence[Span]) -> int:

@@ -42,7 +42,7 @@ class Tally:
     before the process is asked to end, as by Ctrl-C.
 
     Guarantee: stored counts are used only for the run, images, labels and batch size that they were
-    made with, and only if the model repeats the counts of the first step.
+    made with, and only if the model repeats the first step.
     """
 
     def __init__(self, folder: Path, config: Config, images: Sequence[Config]) -> None:
@@ -52,7 +52,7 @@ class Tally:
         self._began = self._written = time.monotonic()
         self._before = 0.0
         self._batch_size = 0
-        self._first: Callable[[], Table] | None = None
+        self._first: Callable[[], ConfigValue] | None = None
         # Replaced as a whole: an interruption never finds a step with the counts of another.
         self._last: tuple[int, Callable[[], Table]] | None = None
 
@@ -61,14 +61,26 @@ class Tally:
         """The time that these images took, before and after interruptions."""
         return self._before + time.monotonic() - self._began
 
-    def add(self, step: int, counts: Callable[[], Table], batch_size: int) -> Stored | None:
+    def add(
+        self,
+        step: int,
+        counts: Callable[[], Table],
+        batch_size: int,
+        logits: Callable[[], float] = float,
+    ) -> Stored | None:
         """Note the counts after a step. At the first one, return stored ones to continue from.
 
-        `counts` is called only to write or compare: reading counts makes a device wait.
+        The first step must repeat its counts and the sum of its largest `logits`, by which another
+        function is told even from images that all get one class. Both are called only to write or
+        compare: reading them makes a device wait.
         """
         if self._first is None:
-            stored = self._stored(counts, batch_size)
-            self._first, self._batch_size = counts, batch_size
+
+            def first() -> ConfigValue:
+                return [logits(), *_sparse(counts())]
+
+            stored = self._stored(first, batch_size)
+            self._first, self._batch_size = first, batch_size
             if stored is not None:
                 return stored
         self._last = step, counts
@@ -92,14 +104,14 @@ class Tally:
             "batch_size": self._batch_size,
             "step": step,
             "seconds": self.seconds,
-            "first": _sparse(self._first()),
+            "first": self._first(),
             "classes": counts.shape[1],
             "counts": _sparse(counts),
         }
         write_atomically(self._path, signed(record, self._config) + "\n")
         self._written = time.monotonic()
 
-    def _stored(self, first: Callable[[], Table], batch_size: int) -> Stored | None:
+    def _stored(self, first: Callable[[], ConfigValue], batch_size: int) -> Stored | None:
         """Return the counts on disk if they continue the first ones.
 
         Others are not used, with a note: they cost time only, and an error would have to be removed
@@ -117,8 +129,8 @@ class Tally:
             reason = "of other pixels or another label"
         elif record["batch_size"] != batch_size:
             reason = f"made in batches of {record['batch_size']}, not {batch_size}"
-        elif record["first"] != _sparse(first()):
-            reason = "of a model with other predictions"
+        elif record["first"] != first():
+            reason = "of a model with other logits"
         else:
             self._before = record["seconds"]
             counts = [dense(row, record["classes"]) for row in record["counts"]]
