@@ -42,7 +42,7 @@ def test_the_first_call_and_the_cost_of_a_call_are_left_out() -> None:
 def test_the_measurement_is_short_for_a_short_run() -> None:
     machine = Machine(1 / 1000)
     machine.speed(most=40)
-    assert machine.calls == [1, 1, 8]
+    assert machine.calls == [1, 1, 4, 16]
     compiled = Machine(1 / 1000)
     compiled.speed(most=40, first=256)
     assert compiled.calls == [256, 256]

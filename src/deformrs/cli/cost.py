@@ -12,7 +12,7 @@ from deformrs.space import Space
 _ENOUGH, _MOST = 1.5, 3.0
 """Seconds that a measurement takes if it can, and that it does not exceed if it can."""
 
-_GROWTH = 8
+_GROWTH = 4
 
 _EASY, _HARD = 200, 50
 """For a rough guide: samples that decide an easy image, and one hard image in so many a query.
