@@ -160,7 +160,7 @@ class Certificate:
     law: Law
     space: Space
     preview: NDArray[np.uint8] | None = field(default=None, compare=False)
-    """A small copy of the image, [h, w, c], for notebooks; it is not stored in runs."""
+    """A small copy of the image, [h, w, 1 or 3], which notebooks show; it is stored nowhere."""
 
     @property
     def p_lower(self) -> float:
@@ -254,10 +254,19 @@ class Certificate:
             f"method={self.method!r}, law={self.law!r})"
         )
 
+    def _repr_html_(self) -> str:
+        from deformrs.notebook import to_html
+
+        return to_html(self)
+
     def summary(self) -> str:
         """Return the certificate as one line; every figure is rounded to the safe side."""
-        odds = f"n = {self.counts.n:,}, alpha = {self.alpha}, p >= {format_down(self.p_lower, 4)}"
-        return f"{self.claim} ({odds})"
+        return f"{self.claim} ({self.odds})"
+
+    @property
+    def odds(self) -> str:
+        """The number of samples, alpha and the lower bound on the probability, in words."""
+        return f"n = {self.counts.n:,}, alpha = {self.alpha}, p >= {format_down(self.p_lower, 4)}"
 
     @property
     def claim(self) -> str:

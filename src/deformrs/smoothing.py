@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import cached_property
 from typing import get_args
 
@@ -135,7 +135,8 @@ class SmoothedClassifier:
         Guarantee: the certificate is false with probability at most alpha.
         """
         plan = SamplingPlan(n, n0, alpha, seed, method, stopping)
-        return self.certify_batch([image], [index], plan, progress)[0]
+        certificate = self.certify_batch([image], [index], plan, progress)[0]
+        return replace(certificate, preview=_preview(as_image("image", image)))
 
     def certify_batch(
         self,
@@ -375,6 +376,15 @@ class SmoothedClassifier:
 def _spans(indices: Sequence[int], stage: Stage, n: int, first_row: int = 0) -> list[Span]:
     """Return samples 0 to n - 1 of a stage for each image of a batch, counted in its row."""
     return [Span(index, stage, 0, n, image=i, row=first_row + i) for i, index in enumerate(indices)]
+
+
+def _preview(image: Tensor) -> NDArray[np.uint8]:
+    """Return a small copy of an image: [c, h, w] -> [h, w, 1 or 3]."""
+    step = -(-max(image.shape[1:]) // 128)
+    channels = 3 if len(image) == 3 else 1
+    small = image.detach()[:channels, ::step, ::step].float()
+    pixels: NDArray[np.uint8] = (255 * small).round().byte().permute(1, 2, 0).cpu().numpy()
+    return pixels
 
 
 def _rows(counts: NDArray[np.int64]) -> list[tuple[int, ...]]:
