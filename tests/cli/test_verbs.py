@@ -170,6 +170,7 @@ def test_a_gallery_samples_further_images_as_its_run_did(
         ([], "name a file, --run or --data"),
         (["--run", "turn30", "--out", "gallery.txt"], ".txt"),
         (["--run", "turn30", "--images", "5000"], "must lie in [0, 999]"),
+        (["--run", "turn30", *["digit.png"] * 101], "must be at most 100"),
         (["--data", "digits"], "is needed for certified samples"),
         (["--kind", "fields", "--data", "digits", "--images", "1,2"], "must be one for fields"),
         (["--run", "nowhere"], "must hold a config.json"),

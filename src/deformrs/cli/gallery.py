@@ -59,6 +59,9 @@ from deformrs.smoothing import SmoothedClassifier
 from deformrs.stopping import Stopping
 from deformrs.units import Size
 
+LARGEST = 100
+"""Rows that a figure has room for, whatever their size."""
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -158,6 +161,13 @@ def gallery(
     preparation = model.preparation(Preparation()) if loaded is None else loaded.preparation
     names = None if loaded is None else loaded.class_names
 
+    if len(files or numbers) > LARGEST:
+        raise InputError(
+            "the number of images",
+            len(files or numbers),
+            f"must be at most {LARGEST}, one row each",
+            "name fewer at a time",
+        )
     if files:
         subjects = [
             Subject(torch.from_numpy(load_image(file, preparation)), file.name) for file in files
