@@ -54,7 +54,13 @@ from deformrs.specs import parse_deformation, parse_noise
 from deformrs.training.augmentation import fitting_augmentation, parse_augmentation
 from deformrs.training.checkpoints import Checkpoints, copy_weights
 from deformrs.training.distributed import Processes, launch, open_processes, started_processes
-from deformrs.training.images import Source, framed, normalisation_of, source_for
+from deformrs.training.images import (
+    Source,
+    check_classes,
+    framed,
+    normalisation_of,
+    source_for,
+)
 from deformrs.training.loop import Moment, Trained, Watch, fit
 from deformrs.training.output import CHECKPOINTS, TrainingFolder, is_finished
 from deformrs.training.recipes import Plan, TrainingPrecision
@@ -210,6 +216,7 @@ def prepare_training(
     start, data, training = request.start, request.data, request.training
     with Downloads(console) as report:
         stored = data.load(Preparation(channels=start.channels), report=report)
+    check_classes(stored.labels)
     num_classes = len(stored.class_names) if stored.class_names else _count_classes(stored)
     network = start.load(num_classes, len(stored[0][0]), training.seed)
     names = stored.class_names or network.spec.class_names

@@ -92,6 +92,7 @@ def displayed_radius(block: Block, radius: float, size: Size) -> Fraction:
 
     Guarantee: never above `radius`; exactly 180 degrees where every angle is covered.
 
+    >>> import math
     >>> rotation = Block("rotation", 1, Unit.ANGLE, 2 * math.pi)
     >>> displayed_radius(rotation, math.pi, (28, 28))
     Fraction(180, 1)
