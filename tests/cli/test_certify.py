@@ -14,13 +14,14 @@ from PIL import Image
 
 import torchvision_ops
 from commands import deformrs, fails
-from deformrs import Region
+from deformrs import Counts, Region, Rotation, Uniform
+from deformrs.cli.certify import _Display
 from deformrs.cli.jobs import prepare
 from deformrs.cli.options import DataOptions, ModelOptions, SmoothingOptions
 from deformrs.data import ImageSet, load_data
 from deformrs.models import SmallCNN, load_model
 from deformrs.rounding import percent_down
-from deformrs.runs import CERTIFICATES, load_run, read_config
+from deformrs.runs import CERTIFICATES, Result, load_run, read_config
 from deformrs.stopping import GIVEN_UP, looks
 
 FACTORY = """
@@ -332,3 +333,21 @@ def test_data_are_loaded_once(network: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("deformrs.cli.options.load_data", counted)
     certify_digits(network.parent, "--n", "90", "--out", "run")
     assert loaded == ["digits"]
+
+
+def test_the_bar_counts_the_samples_of_an_interrupted_image_but_not_its_speed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("time.monotonic", lambda: 5.0)
+    shown: list[tuple[float, str]] = []
+    display = _Display([], 2, 100)
+    display.advance = lambda done, words: shown.append((done, words))
+    display.resumed(90)
+    display.sampled(10)
+    assert shown[-1][0] == 1
+    speeds = [float(word.split()[0].replace(",", "")) for word in shown[-1][1].split(", ")]
+    assert speeds[0] == pytest.approx(speeds[1] / 100)
+    certificate = Uniform(1.0).certify(Counts((0, 9), (0, 91)), Rotation().space((8, 8)), 0.001)
+    display.add(Result(0, 1, certificate))
+    display.sampled(50)
+    assert shown[-1][0] == 1.5

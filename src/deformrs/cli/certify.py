@@ -185,7 +185,7 @@ class _Display:
         # Several images may be sampled together, before the result of the first.
         self._sampled = self._decided = 0
         # Of this process, without what was read from the folder.
-        self._own_samples, self._own_images = 0, 0.0
+        self._own_samples = self._own_images = 0
 
     def checked(self, images: int) -> None:
         self.advance(0, f"{images} images checked")
@@ -197,8 +197,6 @@ class _Display:
 
     def resumed(self, samples: int) -> None:
         self._sampled += samples
-        if self._samples_per_image is not None:  # sampled by another process, in part
-            self._own_images -= samples / self._samples_per_image
 
     def decided(self, images: int) -> None:
         self._decided += images
@@ -210,20 +208,20 @@ class _Display:
             self._decided = max(0, self._decided - 1)
         elif self._sampled >= self._samples_per_image:  # not read from the folder
             self._sampled -= self._samples_per_image
-            self._own_images += 1
         for query in self._certified:
             self._certified[query] += count_certified([result], query)
         self._show()
         return result
 
     def _show(self) -> None:
-        ahead: float = self._decided
+        ahead, own = float(self._decided), float(self._own_images)
         if self._samples_per_image is not None:
             ahead = self._sampled / self._samples_per_image
+            own = self._own_samples / self._samples_per_image
         words = []
         if self._own_samples:
             seconds = max(time.monotonic() - self._began, 1e-9)
-            words.append(f"{self._own_images / seconds:.3g} img/s")
+            words.append(f"{own / seconds:.3g} img/s")
             words.append(f"{self._own_samples / seconds:,.0f} samples/s")
         if self._results:
             words += [
