@@ -10,8 +10,9 @@ from PIL import Image
 
 from commands import deformrs, fails
 from deformrs import Compose, Gaussian, Independent, Rotation, Scaling, Uniform
-from deformrs.cli.overview import Origin, content_words, likely_causes
+from deformrs.cli.overview import Origin, content_words, image_words, likely_causes
 from deformrs.data import load_data
+from deformrs.data.preparation import Preparation
 from deformrs.runs import load_run
 
 FACTORY = """
@@ -92,6 +93,17 @@ def test_a_run_names_what_is_done_and_what_is_read_from_its_folder(photos: Path)
     assert "next: deformrs report run" in again
     line = fails(*arguments, "--n", "30", "--dry-run", cwd=photos)
     assert "cannot go on with other settings" in line
+
+
+def test_only_files_may_differ_in_size(photos: Path) -> None:
+    np.savez(photos / "some.npz", images=np.zeros((3, 20, 16), np.uint8), labels=np.arange(3))
+    stored = load_data(photos / "some.npz")
+    assert image_words(stored, range(2)) == "2 of 3 from some.npz; 20 x 16 px, as stored"
+    files = load_data(photos / "photos", Preparation(channels=1))
+    assert image_words(files, [0, 8, 16, 1]).endswith("from photos; the first 16 x 16 px, grey")
+    assert "4 of 24 (spread over the classes)" in image_words(files, [0, 8, 16, 1])
+    cropped = load_data(photos / "photos", Preparation(resize=20, crop=(12, 12)))
+    assert "; 12 x 12 px, shorter side to 20 px" in image_words(cropped, range(24))
 
 
 def test_scaling_says_what_it_does_to_the_content() -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 from deformrs.cli.cost import Cost, samples_per_second, suggested_radius
 from deformrs.config import ConfigValue
 from deformrs.data import ImageSet
+from deformrs.data.folders import ImageFolder
+from deformrs.data.image_set import Subset
 from deformrs.dataset import images_together
 from deformrs.deformations import Scaling
 from deformrs.geometry import size_of
@@ -199,18 +201,14 @@ def image_words(images: ImageSet, indices: Sequence[int]) -> str:
     split = images.about["split"]
     prepared = images.preparation
     fixed = prepared.crop is not None or isinstance(prepared.resize, tuple)
-    first = "" if fixed or not _in_files(images) else "the first "
+    stored = images.dataset if isinstance(images, Subset) else images
+    first = "the first " if isinstance(stored, ImageFolder) and not fixed else ""
     spread = len({after - before for before, after in pairwise(indices)}) > 1
     order = " (spread over the classes)" * spread
     return (
         f"{len(indices):,} of {len(images):,}{order} from {images.name}"
         f"{f' ({split})' if split else ''}; {first}{height} x {width} px, {prepared.words}"
     )
-
-
-def _in_files(images: ImageSet) -> bool:
-    """Return whether the images are files, which may differ in size."""
-    return "/" in images.source(0) or "." in images.source(0)
 
 
 def content_words(law: NoiseLaw, space: Space) -> str:
