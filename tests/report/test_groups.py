@@ -13,6 +13,7 @@ from deformrs import (
     Compose,
     Gaussian,
     Independent,
+    Region,
     Rotation,
     Scaling,
     Translation,
@@ -21,7 +22,7 @@ from deformrs import (
 from deformrs.errors import InputError
 from deformrs.report.groups import choose_radii, default_radii, make_groups, slugs
 from deformrs.runs import StoredRun
-from made_runs import Entry, many, stored
+from made_runs import Entry, decided, many, stored
 
 COMPOSED = (Compose(Rotation(), Scaling()), Independent(Uniform(1.0), Uniform(0.3)))
 
@@ -136,6 +137,25 @@ def test_radii_are_chosen_where_none_is_given(tmp_path: Path) -> None:
     small = stored(tmp_path / "b", deformation=Affine(), law=Gaussian(0.01))
     assert shown([small]) == [["0", "0.005", "0.01", "0.015", "0.02"]]
     assert shown([stored(tmp_path / "c", None, *COMPOSED)]) == [[]]
+
+
+def test_runs_of_very_different_reach_are_compared_where_both_hold(tmp_path: Path) -> None:
+    short = stored(tmp_path / "a", law=Uniform(math.radians(30)))
+    (labels,) = shown([short, stored(tmp_path / "b", law=Uniform(math.pi))])
+    assert {"0°", "10°", "20°", "90°", "180°"} <= set(labels)
+
+
+def test_a_radius_is_decided_only_if_it_was_requested(tmp_path: Path) -> None:
+    """Even one that the noise cannot certify, of which 0 % are certain."""
+    run = decided(stored(tmp_path / "a"), radii=["10deg", "70deg"], regions=["rotation<=20deg"])
+    (group,) = make_groups([run])
+    member = group.members[0]
+    texts = ("10deg", "20deg", "30deg", "70deg", "90deg")
+    (radii,) = choose_radii([group], texts)
+    assert [member.decides(radius) for radius in radii] == [True, True, False, True, False]
+    assert member.decides(Region.parse("rotation<=10deg"))
+    assert not member.decides(Region.parse("rotation<=15deg"))
+    assert not member.decides(Region.parse("rotation<=90deg"))
 
 
 def test_where_nothing_is_certified_there_is_only_zero(tmp_path: Path) -> None:

@@ -100,6 +100,7 @@ def report(
     """
     from deformrs.data.loading import StoredImages
     from deformrs.errors import InputError
+    from deformrs.report.captions import legend_label
     from deformrs.report.document import sections_of, write_sections
     from deformrs.report.export import export_tsv
     from deformrs.report.formats import to_text
@@ -128,6 +129,8 @@ def report(
     for section in sections:
         images = max(entry.summary.total for entry in section.entries)
         click.echo(f"{section.group.title}, {images:,} images")
+        for entry in section.entries:
+            click.echo(f"  {legend_label(entry.member)}")
         for line in to_text(answers_table(section), width):
             click.echo(f"  {line}" if line else "")
         click.echo()

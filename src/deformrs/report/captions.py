@@ -160,22 +160,16 @@ def _headline_radius(section: Section) -> int | None:
     """Return the number of the radius to remember, the same for every run; None without radii.
 
     It is the first requested one; without one, the largest that all runs decided and at which
-    half of the correct predictions of each still hold, or at least of one.
+    half of the correct predictions of each still hold, else the smallest.
     """
     if section.requested is not None:
         return section.radii.index(section.requested)
     positive = [k for k, radius in enumerate(section.radii) if radius.value((2, 2)) > 0]
     known = [k for k in positive if all(entry.decided[k] for entry in section.entries)]
     places = known or positive or list(range(len(section.radii)))
-    half = [
-        [2 * entry.summary.certified[k] >= max(1, entry.summary.right) for entry in section.entries]
-        for k in places
-    ]
-    for enough in (all, any):
-        held = [k for k, runs in zip(places, half, strict=True) if enough(runs)]
-        if held:
-            return held[-1]
-    return places[0] if places else None
+    summaries = [entry.summary for entry in section.entries]
+    held = [k for k in places if all(2 * s.certified[k] >= max(1, s.right) for s in summaries)]
+    return next(iter(held[-1:] or places), None)
 
 
 def plain_words(entry: Entry) -> str:

@@ -147,24 +147,36 @@ class Member:
         return curve_of(self.results, blocks[0], self.until)
 
     def decides(self, query: Radius | Region) -> bool:
-        """Return whether each image had its samples for this radius or region."""
+        """Return whether each image had its samples for this radius or region.
+
+        A query that the noise cannot certify at all needs none, but is requested only if named.
+        """
         if self.early_stop is None or not self.only_decided:
+            return True
+        if query in self._named or any(
+            isinstance(query, Radius) and isclose(query.value(size), radius.value(size))
+            for size in [self.first.space.size]
+            for radius in self.requested
+        ):
             return True
         radii, regions = ((query.text,), ()) if isinstance(query, Radius) else ((), (query,))
         try:
             needed = self._thresholds(Stopping(radii, regions))
         except UnsupportedError:
             return True  # the run cannot answer it, however many samples it has
-        return all(any(isclose(p, own) for own in self._decided) for p in needed)
+        return bool(needed) and all(any(isclose(p, own) for own in self._decided) for p in needed)
+
+    @cached_property
+    def _named(self) -> tuple[Region, ...]:
+        """The requested regions."""
+        texts = () if self.early_stop is None else self.early_stop.regions
+        return tuple(Region.parse(text) for text in texts if not text.startswith(MADE_IN_PYTHON))
 
     @cached_property
     def _decided(self) -> tuple[float, ...]:
         """The lower bounds on p_A at which the requested queries are decided."""
         stop = self.early_stop
-        if stop is None:
-            return ()
-        regions = [text for text in stop.regions if not text.startswith(MADE_IN_PYTHON)]
-        return self._thresholds(Stopping(stop.radii, tuple(regions)))
+        return () if stop is None else self._thresholds(Stopping(stop.radii, self._named))
 
     def _thresholds(self, queries: Stopping) -> tuple[float, ...]:
         return queries.thresholds(noise_law(self.first), self.first.space)
@@ -373,11 +385,14 @@ def default_radii(group: Group, references: Sequence[Reference] = ()) -> tuple[R
     decided = [radius for member in group.members for radius in member.requested]
     if decided:
         return sort_radii(decided, group.sizes[0])
-    largest = max(radius_of(result) for member in group.members for result in member.results)
+    reached = [max(map(radius_of, member.results)) for member in group.members]
+    largest = max(reached)
     known = [radius for reference in references for radius, _ in reference.points]
     numbers = {Fraction(0), *(radius for radius in known if radius <= largest)}
     if len(numbers) < FEW - 1:
         numbers |= set(round_radii(largest, block.unit))
+        if 2 * min(reached) < largest:  # where there is something to compare
+            numbers |= set(round_radii(min(reached), block.unit)[1::2])
     return tuple(Radius.from_displayed(number, block) for number in sorted(numbers))
 
 

@@ -19,7 +19,7 @@ from deformrs.report.captions import (
     limits,
     plain_words,
 )
-from deformrs.report.curves import Curve, Envelope, largest_radius
+from deformrs.report.curves import Curve, Envelope, axis_start, largest_radius
 from deformrs.report.groups import Member, Section
 from deformrs.report.radii import float_down
 from deformrs.report.tables import tables_of
@@ -90,6 +90,7 @@ def chart_data(section: Section, block: Block) -> dict[str, Json]:
         "sign": block.unit.symbol,
         "decimals": block.unit.decimals,
         "axis": axis_words(section.group, block),
+        "start": 100 * axis_start(_lowest(section)),
         "largest": 180.0 if largest == 180 else 1.03 * largest,
         "curves": [_curve(member, curve.thinned(marks)) for member, curve in section.curves],
         "best": None
@@ -105,8 +106,14 @@ def chart_data(section: Section, block: Block) -> dict[str, Json]:
         ],
         "marks": labels,
         # The values are read off at the middle radius until a reader points elsewhere.
-        "start": float(marks[len(marks) // 2]) if marks else 0.0,
+        "cursor": float(marks[len(marks) // 2]) if marks else 0.0,
     }
+
+
+def _lowest(section: Section) -> float:
+    """Return the lowest accuracy that the chart shows."""
+    accuracies = [float(y) / 100 for one in section.references for _, y in one.points]
+    return min([*accuracies, *(curve.lowest for _, curve in section.curves)])
 
 
 def classes_data(section: Section) -> dict[str, Json]:

@@ -52,8 +52,8 @@ def accuracy_table(section: Section) -> Table | None:
     for entry in section.entries:
         member, summary = entry.member, entry.summary
         counts = [_estimated(count, summary.total) for count in entry.certified(summary)]
-        average = averages_words(summary.averages, section.group.blocks)
-        last = Cell(average, average_words(member))
+        average = Cell(averages_words(summary.averages, section.group.blocks))
+        last = counted(None, 0) if member.only_decided else average
         rows.append((Cell(member.name), Cell(member.short_noise), *counts, last))
     notes = [INTERVAL]
     if section.best is not None:
@@ -89,7 +89,6 @@ def _answers(section: Section, entry: Entry) -> dict[str, Cell]:
     member, summary = entry.member, entry.summary
     total = summary.total
     answers = {
-        "noise": Cell(member.short_noise),
         "plain accuracy": NONE if summary.plain is None else counted(summary.plain, total),
         "smoothed accuracy": counted(summary.right, total),
     }

@@ -50,11 +50,11 @@ class Chart {
     this.data = data;
     this.root = box.querySelector("svg");
     this.series = seriesOf(data);
-    this.cursor = data.start;
+    this.cursor = data.cursor;
     this.drag = null;
     this.armed = false;
     this.full = { x: [0, data.largest], y: [0, 100] };
-    this.view = this.full;
+    this.view = { x: this.full.x, y: [data.start, 100] };
     this.makeLegend();
     this.listen();
     this.draw();

@@ -54,6 +54,12 @@ function drawFrame(root, data, view, scales, width, height) {
   }
   const middle = MARGIN.left + scales.inner.width / 2;
   svg(root, "text", { class: "axis", x: middle, y: height - 8, "text-anchor": "middle" }, data.axis);
+  if (view.y[0] > 0) {
+    // An axis that does not start at 0 says so, and looks broken.
+    const x = MARGIN.left;
+    svg(root, "path", { class: "break", d: `M${x - 5} ${bottom - 3}l10 -6M${x - 5} ${bottom - 9}l10 -6` });
+    svg(root, "text", { class: "tick", x: x + 12, y: bottom - 6 }, `the axis starts at ${Number(view.y[0].toFixed(2))} %`);
+  }
 }
 
 /** Draw the visible curves and points: the first runs on top, best and references behind. */
