@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from deformrs import Rotation, SmoothedClassifier, Uniform
+from deformrs.bars import Progress, ProgressChoice
 from deformrs.certificate import Certificate
 from deformrs.data.preparation import pixels_digest
 from deformrs.dataset import certify_dataset, images_together, select_indices, tensor_digest
@@ -26,7 +27,7 @@ from deformrs.models import SmallCNN
 from deformrs.plan import SamplingPlan
 from deformrs.runs import CERTIFICATES, load_run, read_config, read_times
 from deformrs.runs.tally import Tally
-from deformrs.sampling import Progress, Sampler
+from deformrs.sampling import Sampler
 from deformrs.stopping import Stopping
 from examples import smoothed
 
@@ -354,7 +355,7 @@ def test_a_group_that_is_not_full_is_filled_up() -> None:
             images: Sequence[ImageLike] | torch.Tensor | NDArray[np.generic],
             indices: Sequence[int] | None = None,
             plan: SamplingPlan | None = None,
-            progress: Progress | None = None,
+            progress: ProgressChoice = None,
             tally: Tally | None = None,
         ) -> list[Certificate]:
             batches.append(list(indices or ()))

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from deformrs import __version__
+from deformrs.bars import CertificationBar, Progress, ProgressChoice
 from deformrs.checks import check_integer
 from deformrs.config import Config
 from deformrs.errors import InputError, ModelError
@@ -28,7 +29,6 @@ from deformrs.runs import Result, Run
 from deformrs.runs.folder import CERTIFICATES, run_settings
 from deformrs.runs.records import image_digest
 from deformrs.runs.tally import Tally
-from deformrs.sampling import Progress
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.stopping import GIVEN_UP, Stopping
 from deformrs.units import Size
@@ -58,7 +58,7 @@ def certify_dataset(
     about: Config | None = None,
     same_size: bool = False,
     together: int | None = None,
-    progress: Progress | None = None,
+    progress: ProgressChoice = None,
 ) -> Iterator[Result]:
     """Certify every `skip`-th of the first `max` images; yield the results in order.
 
@@ -70,6 +70,9 @@ def certify_dataset(
     All images and labels are checked before the first is sampled; with `same_size` they must agree
     in size. `together` is the number of images that share batches; by default as many as keep the
     device busy.
+
+    `progress` None shows a bar in a terminal or a notebook, False does not; a `Progress` has
+    callbacks.
 
     With `out`, each result is on disk before it is yielded, and an interrupted run is resumed:
     finished results are read from the folder. `about` is added to the recorded configuration of
@@ -115,7 +118,7 @@ def begin(
     about: Config | None = None,
     same_size: bool = False,
     together: int | None = None,
-    progress: Progress | None = None,
+    progress: ProgressChoice = None,
 ) -> tuple[Config, Iterator[Result]]:
     """Check the arguments of `certify_dataset`; return the run's configuration and its results."""
     images = as_dataset(images)
@@ -153,12 +156,13 @@ def begin(
             if out is None
             else Run.open(Path(out), classifier.noise, plan.alpha, plan.bound, config)
         )
-        with opened as run:
+        samples = None if plan.stopping else plan.n0 + plan.n
+        with opened as run, CertificationBar(progress, len(indices), samples) as bar:
             done = {result.index: result for result in run.results} if run else {}
             missing = [index for index in indices if index not in done]
             if missing:
                 classifier.check_plan(plan, first)
-            check_dataset(images, missing, num_classes, size=size, progress=progress)
+            check_dataset(images, missing, num_classes, size=size, progress=bar.progress)
             groups = [indices[i : i + together] for i in range(0, len(indices), together)]
             if missing and done:
                 stored = min(done)  # it may lie beyond the images selected now
@@ -171,12 +175,14 @@ def begin(
                 if not done.keys() >= set(places):
                     # The whole group again: its batches are then the same as without interruption.
                     with run.tally(group.names) if run else nullcontext() as tally:
-                        certified = group.certify(plan, progress, tally)
+                        certified = group.certify(plan, bar.progress, tally)
                     made = [result for result in certified if result.index not in done]
                     if run and tally:
                         run.add_all(made, seconds=tally.seconds / len(places))
                     done |= {result.index: result for result in made}
-                yield from (done.pop(index) for index in places)
+                for index in places:
+                    bar.finish()
+                    yield done.pop(index)
 
     settings = run_settings(classifier.noise, plan.alpha, plan.bound)
     return config | settings, results()
@@ -404,9 +410,7 @@ class _Group:
         columns = zip(self.indices, self.labels, self.digests, strict=True)
         return [{"index": i, "label": label, "pixels": pixels} for i, label, pixels in columns]
 
-    def certify(
-        self, plan: SamplingPlan, progress: Progress | None, tally: Tally | None
-    ) -> list[Result]:
+    def certify(self, plan: SamplingPlan, progress: Progress, tally: Tally | None) -> list[Result]:
         """Return the results of the group, in order."""
         certificates, predictions = [], []
         batches = [*self._batches(plan)]

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from deformrs.bars import ProgressChoice
 from deformrs.config import Config
 from deformrs.data import ImageSet, load_data
 from deformrs.data.folders import ImageFolder
@@ -35,7 +36,6 @@ from deformrs.plan import SamplingPlan
 from deformrs.runs import CONFIG, CertifiedRun, StoredRun, read_config
 from deformrs.runs.files import file_digest
 from deformrs.runs.folder import RELATIVE_TO, start_of
-from deformrs.sampling import Progress
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.specs import parse_deformation, parse_noise, python_files
 from deformrs.stopping import Stopping
@@ -232,7 +232,7 @@ def certify(
     batch_size: int | None = None,
     device: str = "auto",
     trust_code: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressChoice = None,
 ) -> CertifiedRun:
     """Certify a model on labelled images, as `deformrs certify` does, and return the results.
 

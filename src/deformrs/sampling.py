@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Protocol, TypeVar, get_args
@@ -14,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deformrs.bars import Progress as Progress
 from deformrs.checks import check_choice
 from deformrs.deformations import Deformation
 from deformrs.errors import (
@@ -45,24 +45,6 @@ class Rule(Protocol):
     def decided(
         self, hits: NDArray[np.int64], trials: NDArray[np.int64], /
     ) -> NDArray[np.bool_]: ...
-
-
-def _ignore(count: int) -> None:
-    """Drop a progress report."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Callbacks that receive the progress of certification, each called with an integer."""
-
-    checked: Callable[[int], None] = _ignore
-    """The number of images checked so far, before anything is sampled."""
-    sampled: Callable[[int], None] = _ignore
-    """The number of samples in the batch that was just counted."""
-    decided: Callable[[int], None] = _ignore
-    """The number of further images whose queries are decided."""
-    resumed: Callable[[int], None] = _ignore
-    """The number of samples that an interrupted run had counted."""
 
 
 class Sampler:

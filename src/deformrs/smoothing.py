@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import get_args
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from deformrs.bars import CertificationBar, Progress, ProgressChoice
 from deformrs.certificate import Certificate, Counts
 from deformrs.checks import check_alpha, check_choice, check_integer, check_seed
 from deformrs.deformations import Deformation
@@ -29,7 +30,7 @@ from deformrs.noise import NoiseLaw
 from deformrs.plan import SamplingPlan
 from deformrs.randomness import Span, Stage
 from deformrs.runs.tally import Tally
-from deformrs.sampling import Progress, Sampler
+from deformrs.sampling import Sampler
 from deformrs.space import Shift, Space
 from deformrs.statistics import sign_test
 from deformrs.stopping import Rule, Stopping
@@ -122,7 +123,7 @@ class SmoothedClassifier:
         index: int = 0,
         method: str | None = None,
         stopping: Stopping | None = None,
-        progress: Progress | None = None,
+        progress: ProgressChoice = None,
     ) -> Certificate:
         """Certify the prediction for one image.
 
@@ -130,7 +131,8 @@ class SmoothedClassifier:
         of them as decide its queries. `index` is the image's number in its dataset, so that
         different images get different noise. `method` names a bound of `deformrs.statistics`,
         chosen before the counts are seen: by default Clopper-Pearson, and with `stopping` the
-        any-time bound.
+        any-time bound. `progress` None shows a bar in a terminal or a notebook if it takes more
+        than a second, False does not; a `Progress` has callbacks.
 
         Guarantee: the certificate is false with probability at most alpha.
         """
@@ -143,7 +145,7 @@ class SmoothedClassifier:
         images: Sequence[ImageLike] | Tensor | NDArray[np.generic],
         indices: Sequence[int] | None = None,
         plan: SamplingPlan | None = None,
-        progress: Progress | None = None,
+        progress: ProgressChoice = None,
         tally: Tally | None = None,
     ) -> list[Certificate]:
         """Certify several images of one size, whose samples share batches.
@@ -175,23 +177,24 @@ class SmoothedClassifier:
         # Estimate: n fresh samples, or as few as decide every query, count its hits.
         k = len(batch)
         select = _spans(indices, Stage.SELECT, plan.n0)
-        if rule is None:
-            estimate = _spans(indices, Stage.ESTIMATE, plan.n, first_row=k)  # they share batches
-            counts = self.sampler.count(
-                batch, [*select, *estimate], 2 * k, seed=plan.seed, progress=progress, tally=tally
-            )
-            selection, estimation = counts[:k], counts[k:]
-        else:
-            selection = self.sampler.count(batch, select, seed=plan.seed, progress=progress)
-            estimation = self.sampler.count_until(
-                batch,
-                indices,
-                selection.argmax(axis=1),
-                rule,
-                seed=plan.seed,
-                progress=progress,
-                tally=tally,
-            )
+        samples = plan.n0 + plan.n if rule is None else None
+        with CertificationBar(progress, k, samples) as bar:
+            count = partial(self.sampler.count, batch, seed=plan.seed, progress=bar.progress)
+            if rule is None:
+                estimate = _spans(indices, Stage.ESTIMATE, plan.n, first_row=k)
+                counts = count([*select, *estimate], 2 * k, tally=tally)  # they share batches
+                selection, estimation = counts[:k], counts[k:]
+            else:
+                selection = count(select)
+                estimation = self.sampler.count_until(
+                    batch,
+                    indices,
+                    selection.argmax(axis=1),
+                    rule,
+                    seed=plan.seed,
+                    progress=bar.progress,
+                    tally=tally,
+                )
         # Bound the candidate's probability, and certify the shifts that this allows.
         stages = map(Counts, _rows(selection), _rows(estimation))
         return [self.noise.certify(counts, space, plan.alpha, plan.bound) for counts in stages]

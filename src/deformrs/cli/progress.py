@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Self
 
-from rich.console import Console, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
+from rich.console import Console
 
-Advance = Callable[[float, str], None]
-"""Called with the number of items done in total, and a description of the state."""
+from deformrs.bars import Advance as Advance
+from deformrs.bars import terminal_bar
 
 SECONDS_BETWEEN_LINES = 60.0
 
@@ -28,16 +19,6 @@ def print_plain(console: Console, *lines: str) -> None:
     """Print lines as they are: without markup, colours or wrapping."""
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-class _WithWords(Progress):
-    """A bar, with the description on a line of its own: both fit on a narrow terminal."""
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        yield self.make_tasks_table(self.tasks)
-        for task in self.tasks:
-            if task.fields["words"]:
-                yield Text("  " + task.fields["words"], overflow="ellipsis", no_wrap=True)
 
 
 @contextmanager
@@ -63,16 +44,8 @@ def step(console: Console, title: str, total: int) -> Iterator[Advance]:
         yield record
         print_plain(console, last or title)
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with _WithWords(*columns, console=console) as progress:
-        task = progress.add_task(title, total=total, words="")
-        yield lambda done, words: progress.update(task, completed=done, words=words)
+    with terminal_bar(console, title, total) as advance:
+        yield advance
 
 
 class Downloads:
