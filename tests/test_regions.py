@@ -209,7 +209,9 @@ def test_a_zoom_shows_the_content_larger() -> None:
     assert shown[0, 0, 16].sum().item() == pytest.approx(16, abs=0.6)
 
 
-@pytest.mark.parametrize("text", ["zoom<=100%", "zoom=0..1", "zoom=-1..1", "zoom=1.2..0.8"])
+@pytest.mark.parametrize(
+    "text", ["zoom<=100%", "zoom=0..1", "zoom=-1..1", "zoom=1e-320..1", "zoom=1.2..0.8"]
+)
 def test_impossible_zooms(text: str) -> None:
     with pytest.raises(InputError, match="the zoom"):
         Region.parse(text)

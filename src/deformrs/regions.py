@@ -90,7 +90,7 @@ class Scale(Factor):
         Guarantee: every α = 1/m with m in that range is in the result.
         """
         _check_range("the zoom", low, high)
-        if low <= 0:
+        if low < 1e-300:  # its inverse is finite
             raise InputError(
                 "the zoom", low, "must be positive: 2 shows the content twice as large", "e.g. 0.8"
             )

@@ -136,8 +136,8 @@ class Unit(Enum):
             raise InputError(
                 "the unit",
                 repr(suffix),
-                f"must be one for {self.article}",
-                " or ".join(fitting) if fitting else "it has none: use radius",
+                f"must be a unit of the {self.value}",
+                ", ".join(fitting) if fitting else "it has none: use radius",
             )
         if suffix == "rad" or math.isinf(radius):
             return radius

@@ -43,7 +43,7 @@ class ScaledLaw(NoiseLaw):
         values: list[float | str] = list(self.scale) if several else [self.scale]  # type: ignore[arg-type, list-item]
         if not values or not all(map(_is_scale, values)):
             raise self.no_scale(self.scale)
-        scales = tuple(value if isinstance(value, str) else float(value) for value in values)
+        scales = tuple(str(v) if isinstance(v, str) else float(v) for v in values)
         object.__setattr__(self, "scale", scales if several else scales[0])
         object.__setattr__(self, "_has_text", any(isinstance(value, str) for value in scales))
 
