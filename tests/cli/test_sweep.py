@@ -294,7 +294,7 @@ def test_some_runs_only() -> None:
     inside("sweep", "some.toml", "--only", "wide", "--only", "again")
     assert {path.name for path in Path("runs").iterdir()} == {"wide", "again"}
     assert "did you mean 'narrow'" in inside("sweep", "some.toml", "--only", "narow", code=1)[1]
-    assert "the run is ''" in inside("sweep", "some.toml", "--only", "", code=1)[1]
+    assert "--only is empty" in inside("sweep", "some.toml", "--only", "", code=2)[1]
     _, errors = inside("sweep", "some.toml", "--only", "wide", "--report", code=2)
     assert "--report covers all runs" in errors
 
