@@ -125,6 +125,11 @@ def report(
     if class_names is not None:
         stored = [_named(run, class_names) for run in stored]
     sections = sections_of(stored, radii=split_list(radii), regions=regions, reference=reference)
+    reader = None if no_images else StoredImages(moved)
+    out = out or next(folder for folder in folders if folder not in files) / "report"
+    page = write_sections(
+        sections, out, images=reader, thumbnails=thumbnails, title=title, note=note
+    )["report.html"]
     width = shutil.get_terminal_size((100, 24)).columns - 2
     for section in sections:
         images = max(entry.summary.total for entry in section.entries)
@@ -134,11 +139,6 @@ def report(
         for line in to_text(answers_table(section), width):
             click.echo(f"  {line}" if line else "")
         click.echo()
-    reader = None if no_images else StoredImages(moved)
-    out = out or next(folder for folder in folders if folder not in files) / "report"
-    page = write_sections(
-        sections, out, images=reader, thumbnails=thumbnails, title=title, note=note
-    )["report.html"]
     missing = reader.missing if reader is not None else []
     for reason in missing[:3]:
         click.echo(f"note: {reason}", err=True)

@@ -129,8 +129,8 @@ def headline(section: Section, entry: Entry) -> Headline:
         radius, count = section.radii[k], entry.certified(summary)[k]
         query, under = f"at {radius.label}", f"under {_within(radius, entry.member)}"
     elif entry.regions and entry.regions[0].count is not None:
-        count, query = entry.regions[0].count, region_words(entry.regions[0].region)
-        under = f"under every {query}"
+        count, query = entry.regions[0].count, "on the requested region"
+        under = f"under every {region_words(entry.regions[0].region)}"
     else:
         right = share(summary.right, summary.total)
         verb = "is" if summary.right == 1 else "are"

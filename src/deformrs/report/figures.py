@@ -15,6 +15,7 @@ from deformrs.report.curves import (
     Envelope,
     Points,
     add_steps,
+    axis_start,
     dress,
     largest_radius,
     line_style,
@@ -106,15 +107,17 @@ def figure_of(
     points = references or {}
     if best is not None:
         add_steps(axes, best, "best of these runs", "0.6", width=5, alpha=0.35)
+    accuracies = [float(y) / 100 for some in points.values() for _, y in some]
+    lowest = min([*accuracies, *(one.lowest for one in curves.values())], default=0.0)
     for k, (label, one) in enumerate(curves.items()):
-        add_steps(axes, one, label, *line_style(k), fill=not label)
+        # An area says how much there is, so it must begin at 0.
+        add_steps(axes, one, label, *line_style(k), fill=not label and axis_start(lowest) == 0)
     for k, (label, some) in enumerate(points.items()):
         xs, ys = [float(x) for x, _ in some], [float(y) / 100 for _, y in some]
         grey = str(min(0.3 + 0.2 * k, 0.7))
         axes.plot(xs, ys, "D:", color=grey, markersize=5, label=visible(label))
     axes.set_title(title, parse_math=False)
-    accuracies = [float(y) / 100 for some in points.values() for _, y in some]
-    dress(axes, radius, min([*accuracies, *(one.lowest for one in curves.values())], default=0.0))
+    dress(axes, radius, lowest)
     axes.set_xlim(0, 1.03 * largest_radius(curves.values()))
     if axes.get_legend_handles_labels()[1]:
         for text in axes.legend(fontsize=8, loc="lower left").get_texts():
