@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -18,6 +19,7 @@ from deformrs import (
     Uniform,
     certify,
     certify_dataset,
+    curve,
     load_data,
     load_model,
     results_frame,
@@ -78,6 +80,8 @@ def test_a_run_is_a_sequence_that_prints_as_a_table() -> None:
     ]
     assert len(results_frame(run)) == 2
     decided = certify(Brighter(), [(image, 1)], *TURN, radii="20deg", regions="rotation<=5deg")
+    radii = np.asarray(curve(decided).axes[0].lines[0].get_xdata())
+    assert radii.max() == 20, "beyond is not 0 %"
     assert [line.split()[:-2] for line in str(decided).splitlines()[3:]] == [
         ["certified", "up", "to", "20deg"],
         ["certified", "for", "rotation<=5deg"],

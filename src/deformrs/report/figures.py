@@ -23,7 +23,7 @@ from deformrs.report.curves import (
     visible,
 )
 from deformrs.report.groups import Group, Member, run_names
-from deformrs.runs import Result, StoredRun, read_run, runs_in
+from deformrs.runs import CertifiedRun, Result, StoredRun, read_run, runs_in
 
 Source = StoredRun | Path | str | Sequence[Result]
 """A run: as read, as a folder, or as a list of results."""
@@ -46,10 +46,10 @@ def curve(
 ) -> Figure:
     """Return a figure of certified accuracy against radius, of one or several runs.
 
-    A run is a folder, a `StoredRun`, or a list of results. Several are a list, or a mapping from
-    labels; a folder of runs stands for all of them. `path` also writes the figure to a file whose
-    ending is the format: .png, .svg, .pdf. A run that was only sampled until requested radii were
-    decided has a curve up to the largest of them; a list of results does not tell that.
+    A run is a folder, what `certify` returns, or a list of results. Several are a list, or a
+    mapping from labels; a folder of runs stands for all of them. `path` also writes the figure to a
+    file whose ending is the format: .png, .svg, .pdf. A run that was only sampled until requested
+    radii were decided has a curve up to the largest of them; a list of results does not tell that.
 
     Guarantee: no curve is above the truth.
 
@@ -150,7 +150,8 @@ def _read(source: object, name: str = "run") -> list[StoredRun]:
             "must be a folder, a StoredRun or a list of results",
             'e.g. curve("runs/quickstart")',
         )
-    return [StoredRun(Path(name), {}, results)]
+    config = source.config if isinstance(source, CertifiedRun) else {}
+    return [StoredRun(Path(name), config, results)]
 
 
 def _compared(members: Sequence[Member]) -> Group:
