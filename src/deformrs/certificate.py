@@ -228,11 +228,21 @@ class Certificate:
             self.law.covers(row, self.bound, self.space).all()
         )
 
-    def covers_region(self, region: RegionLike) -> bool:
-        """Return whether every transformation of a region is certified.
+    def covers_region(self, region: RegionLike | str) -> bool:
+        """Return whether every transformation of a region, or of its text, is certified.
+
+        >>> from deformrs import Rotation, Uniform
+        >>> counts = Counts((0, 100), (12, 988))
+        >>> c = Uniform("30deg").certify(counts, Rotation().space((28, 28)), alpha=0.001)
+        >>> c.covers_region("rotation<=20deg")
+        True
 
         Guarantee: True only if the certified set contains the whole region.
         """
+        if isinstance(region, str):
+            from deformrs.regions import Region
+
+            region = Region.parse(region)
         if not hasattr(region, "shifts"):
             raise InputError(
                 "the region",

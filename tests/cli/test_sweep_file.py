@@ -70,6 +70,18 @@ def test_all_that_a_file_may_say(tmp_path: Path) -> None:
     assert [query.text for query in shift.queries] == ["1px", "5px"]
 
 
+def test_a_run_leaves_out_radii_that_its_noise_cannot_certify(tmp_path: Path) -> None:
+    certify = '[certify]\nn = 1000\nradii = ["10deg", "60deg"]\n'
+    runs = '[[runs]]\ndeformation = "rotation"\nnoise = ["uniform:30deg", "uniform:90deg"]\n'
+    narrow, wide = planned(tmp_path, DATA + certify + runs)
+    assert [query.text for query in narrow.queries] == ["10deg"]
+    assert [query.text for query in wide.queries] == ["10deg", "60deg"]
+    # If no run can, or a run is left without a radius, that is an error before any training.
+    for radii in ('["10deg", "120deg"]', '["60deg"]'):
+        with pytest.raises(InputError, match=r"cannot be certified by uniform noise of scale"):
+            planned(tmp_path, DATA + f"[certify]\nn = 1000\nradii = {radii}\n" + runs)
+
+
 def test_the_folder_of_the_runs_is_named_after_the_file(tmp_path: Path) -> None:
     (run,) = planned(tmp_path, DATA + RUN)
     assert run.folder == tmp_path / "some" / "rotation_uniform-54deg"

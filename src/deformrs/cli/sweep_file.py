@@ -41,6 +41,8 @@ from deformrs.data.image_set import HELD_OUT
 from deformrs.errors import DeformRSError, InputError, UnsupportedError, did_you_mean
 from deformrs.geometry import Padding
 from deformrs.models.types import require_trust
+from deformrs.noise import NoiseLaw
+from deformrs.space import Space
 from deformrs.specs import parse_deformation, parse_noise
 from deformrs.stopping import Query, parse_queries
 from deformrs.training.augmentation import parse_augmentation
@@ -181,7 +183,7 @@ def plan_sweep(
                 if network is not None:
                     padding = network.smoothing.padding
                 smoothing = SmoothingOptions(deformation, noise, padding)  # type: ignore[arg-type]
-                queries = _fitting_queries(certify, deformation, misfits)
+                queries = _fitting_queries(certify, smoothing, misfits)
                 runs.append(_run(folder, smoothing, train, certify, queries, network, begin))
     applied = {query.text for run in runs for query in run.queries}
     for text, error in misfits.items():
@@ -278,7 +280,6 @@ def _run(
             parse_augmentation(training.augment)
         if begin is not None:
             _check_same_network(start, begin)
-    _check_noise(smoothing)
     test = options_from(DataOptions, {"data": data.data, **certify})
     if test.split == HELD_OUT:
         _check_held_out(training, data, test)
@@ -311,14 +312,14 @@ def _check_same_network(start: StartOptions, begin: SweepRun) -> None:
             )
 
 
-_ANY_SIZE = (224, 224)
+_ANY_SIZE = (28, 28)
 """No image is read yet; whether a law or a query fits a deformation does not depend on its size."""
 
 
-def _check_noise(smoothing: SmoothingOptions) -> None:
-    space = parse_deformation(smoothing.deformation).space(_ANY_SIZE)
+def _noise(smoothing: SmoothingOptions, space: Space) -> NoiseLaw:
+    """Return the noise of a run; an error names its deformation, of which a sweep may have many."""
     try:
-        parse_noise(smoothing.noise, space)
+        return parse_noise(smoothing.noise, space)
     except InputError as error:
         raise InputError(
             error.name,
@@ -346,19 +347,36 @@ def _check_held_out(training: TrainingOptions, data: DataOptions, test: DataOpti
 
 
 def _fitting_queries(
-    certify: Values, deformation: str, misfits: dict[str, DeformRSError]
+    certify: Values, smoothing: SmoothingOptions, misfits: dict[str, DeformRSError]
 ) -> tuple[Query, ...]:
-    """Return the queries that fit the deformation; why others do not is added to `misfits`."""
-    space = parse_deformation(deformation).space(_ANY_SIZE)
+    """Return the queries that deformation and noise can answer; why others cannot is added to
+    `misfits`."""
+    space = parse_deformation(smoothing.deformation).space(_ANY_SIZE)
     radii = [part.strip() for text in _texts(certify, "radii") for part in text.split(",")]
-    fitting = []
-    for query in parse_queries(radii, _texts(certify, "regions")):
+    queries = parse_queries(radii, _texts(certify, "regions"))
+    law, sampling = _noise(smoothing, space), options_from(SamplingOptions, certify)
+    fitting, beyond = [], None
+    for query in queries:
         try:
             query.check(space)
-            fitting.append(query)
         except (InputError, UnsupportedError) as error:
             misfits[query.text] = error
+            continue
+        try:
+            if not _needs_size(smoothing.noise, query.text):
+                sampling.plan([query]).check_attainable(law, space, num_classes=2)
+        except InputError as error:
+            misfits[query.text] = beyond = error
+        else:
+            fitting.append(query)
+    if beyond is not None and not fitting:  # without a query it would get all samples
+        raise beyond
     return tuple(fitting)
+
+
+def _needs_size(noise: str, query: str) -> bool:
+    """Return whether pixels of one have to be compared with half image sides of the other."""
+    return "px" in noise + query and not ("px" in noise and "px" in query)
 
 
 _LONGEST_NAME = 200
