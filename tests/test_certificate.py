@@ -242,9 +242,13 @@ def test_prints_on_one_line() -> None:
     assert len(repr(c)) < 160
 
 
-def test_a_region_is_not_its_text() -> None:
+def test_a_region_may_be_given_as_text() -> None:
+    c = certificate(Rotation(), Uniform("54deg"))
+    reach = math.degrees(c.radius)
+    assert c.covers_region(f"rotation<={0.99 * reach}deg")
+    assert not c.covers_region(f"rotation<={1.01 * reach}deg")
     with pytest.raises(InputError, match=r"must be a Region.*Region.parse"):
-        certificate(Rotation(), Uniform(1.0)).covers_region("rotation<=10deg")  # type: ignore[arg-type]
+        c.covers_region(10.0)  # type: ignore[arg-type]
 
 
 def test_alpha_is_shown_as_it_is() -> None:
