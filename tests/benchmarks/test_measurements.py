@@ -50,22 +50,22 @@ def test_samples_of_every_protocol(
     untrained: Subject, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """An untrained network predicts anything: this checks the arithmetic."""
-    chosen = protocols(200, "10deg", ("0deg", "30deg"), "1deg")
+    chosen = protocols(1000, "10deg", ("0deg", "30deg"), "1deg")
     entries = list(measure(untrained, chosen, 4))
     names = [entry["protocol"] for entry in entries]
     assert names == ["fixed", "adaptive", "decide", "decide", "decide"]
     fixed, *others = entries
-    assert (fixed["samples"], fixed["share_of_fixed"], fixed["pictures"]) == (4 * 300, 1, 4)
+    assert (fixed["samples"], fixed["share_of_fixed"], fixed["pictures"]) == (4 * 1100, 1, 4)
     assert set(fixed["certified"]) == {"0deg", "30deg", "10deg"}  # type: ignore[arg-type]
     assert fixed["points_from_fixed"] is None
     for entry in others:
         assert 4 * 100 < entry["samples"] <= 4 * (entry["n"] + 100)  # type: ignore[operator]
-        assert entry["share_of_fixed"] == entry["samples"] / 1200  # type: ignore[operator]
+        assert entry["share_of_fixed"] == entry["samples"] / 4400  # type: ignore[operator]
         for radius, share in entry["certified"].items():  # type: ignore[union-attr]
             points = share - fixed["certified"][radius]  # type: ignore[index, operator]
             assert entry["points_from_fixed"][radius] == pytest.approx(points)  # type: ignore[index]
     assert set(others[1]["certified"]) == {"10deg"}  # type: ignore[arg-type]
-    assert others[-1]["n"] == 20
+    assert others[-1]["n"] == 100
     print_table(entries)
     assert "adaptive" in capsys.readouterr().out
     record = Record(machine(CPU), tmp_path / "record.json")

@@ -100,7 +100,7 @@ def test_errors_of_the_model_are_one_line() -> None:
     with pytest.raises(ModelError, match=r"the model's output is an error \(.*\); it must be") as e:
         check_fixed(tiny_net(), some_images(channels=1))
     assert "\n" not in str(e.value)
-    with pytest.raises(ModelError, match=r"logits of shape \(16, number of classes\)"):
+    with pytest.raises(ModelError, match=r"of shape \(16, 3, 16, 16\); it must be N x K"):
         check_fixed(lambda images: images, some_images())
     with pytest.raises(ModelError, match=r"logits of shape \(16, number of classes\)"):
         check_fixed(lambda images: images[:1, :, 0, 0], some_images())

@@ -51,11 +51,11 @@ def test_the_readme_quotes_the_best_of_the_runs(board: Board) -> None:
     assert claimed is not None
     assert counted.groups() == claimed.groups()
     quoted = re.findall(r"^\| (CIFAR-10|MNIST), (.+?) \| ([\d.]+) % \| ([\d.]+) % \|$", text, re.M)
-    composed = "rotation up to 10°, zoom 0.8 to 1.2 and shift, all at once"
+    composed = "rotation up to 10°, scaling by 0.8 to 1.2 and shift, at once"
     meant = {
         "rotation up to 10°": ("rotation", "10"),
         "every rotation": ("rotation", "180"),
-        "zoom by up to 20 %": ("scaling", "0.2"),
+        "scaling by up to 20 %": ("scaling", "0.2"),
         "shift by up to 5 px": ("translation", "5"),
         "rotation up to 2° with shear up to 2 %": ("rotation+shear", None),
         composed: ("rotation+scaling+translation", None),
