@@ -101,8 +101,12 @@ def open_processes(device: torch.device) -> Iterator[Processes]:
     )
     try:
         yield Processes(device, distributed.get_rank(), distributed.get_world_size())
-    finally:
+    except KeyboardInterrupt:
+        raise  # in the middle of an exchange, leaving the group would abort the process
+    except BaseException:
         distributed.destroy_process_group()
+        raise
+    distributed.destroy_process_group()
 
 
 def launch(devices: int, device: str, function: Callable[[*Args], None], *args: *Args) -> None:
@@ -145,6 +149,8 @@ def launch(devices: int, device: str, function: Callable[[*Args], None], *args: 
 def _worker(function: Callable[[*Args], None], *args: *Args) -> None:
     try:
         function(*args)
+    except KeyboardInterrupt:
+        os._exit(130)  # without the exit handlers of torch's threads, which may be exchanging data
     except RuntimeError as error:
         if not isinstance(error, DeformRSError):
             time.sleep(SECONDS_BEFORE_ECHO)
