@@ -346,6 +346,23 @@ def test_one_image_at_a_time_on_a_cpu() -> None:
     assert images_together(smoothed(), IMAGES[0][0], SamplingPlan(10)) == 1
 
 
+def test_few_large_images_share_batches_on_a_cpu() -> None:
+    """Their results come together, and each takes seconds."""
+    plan = SamplingPlan(1000, stopping=Stopping(radii=("10deg",)))
+    small, large = torch.zeros(3, 32, 32), torch.zeros(3, 224, 224)
+    assert images_together(smoothed(), small, plan) == 32
+    assert images_together(smoothed(), large, plan) == 6
+
+
+def test_a_run_goes_on_with_the_groups_it_was_begun_with(tmp_path: Path) -> None:
+    stopping = Stopping(radii=("10deg",))
+    options = {"n": 100, "stopping": stopping, "out": tmp_path}
+    list(certify_dataset(smoothed(), IMAGES, together=3, max=2, **options))  # type: ignore[arg-type]
+    list(certify_dataset(smoothed(), IMAGES, **options))  # type: ignore[arg-type]
+    assert read_config(tmp_path)["together"] == 3
+    assert len(load_run(tmp_path)) == len(IMAGES)
+
+
 def test_a_group_that_is_not_full_is_filled_up() -> None:
     batches: list[list[int]] = []
 

@@ -26,7 +26,7 @@ from deformrs.inputs import Dataset, LabelledImages, as_dataset, as_image, as_la
 from deformrs.plan import SamplingPlan
 from deformrs.randomness import Stage
 from deformrs.runs import Result, Run
-from deformrs.runs.folder import CERTIFICATES, run_settings
+from deformrs.runs.folder import CERTIFICATES, CONFIG, read_config, run_settings
 from deformrs.runs.records import image_digest
 from deformrs.runs.tally import Tally
 from deformrs.smoothing import SmoothedClassifier
@@ -40,6 +40,7 @@ _MOST_BYTES = 2**29
 # Where sampling stops early, an image gets few samples between two looks, and many images are
 # needed to fill a batch. A process that is killed loses one group.
 _IMAGES_WHEN_STOPPING = {"cpu": 32, "cuda": 2048}
+_NUMBERS_WHEN_STOPPING = 2**20
 
 
 def certify_dataset(
@@ -132,8 +133,8 @@ def begin(
         plan.stopping.check(classifier.deformation.space(size_of(first)))
     if out is None or not (Path(out) / CERTIFICATES).exists():  # a finished run is only read
         classifier.check_plan(plan, first)
-    if together is None:
-        together = images_together(classifier, first, plan)
+    if together is None:  # resumed, the same batches as before
+        together = _stored_together(out) or images_together(classifier, first, plan)
     check_integer("together", together, least=1)
     classifier.warm_up(first, together=together)  # whether it compiles is part of the configuration
     config = classifier_config(classifier, first)
@@ -357,11 +358,21 @@ def _with_model(config: Config, about: Config) -> Config:
     return config | about
 
 
+def _stored_together(out: Path | str | None) -> int | None:
+    """Return how many images share batches in the run that has begun in a folder, if one has."""
+    if out is None or not (Path(out) / CONFIG).exists():
+        return None
+    stored = read_config(Path(out)).get("together", 1)
+    return stored if isinstance(stored, int) and stored > 0 else None
+
+
 def images_together(classifier: SmoothedClassifier, image: Tensor, plan: SamplingPlan) -> int:
     """Return how many images share batches. With a fixed n, one image keeps a CPU busy."""
     device = classifier.device_for(image).type
     if plan.stopping is not None:
         most = _IMAGES_WHEN_STOPPING.get(device, 1)
+        if device == "cpu":  # large images take seconds each, and their results come together
+            most = min(most, _NUMBERS_WHEN_STOPPING // image.numel())
     elif device == "cuda":
         most = min(_MOST_IMAGES, -(-_BATCHES * classifier.batch_size // plan.n))
     else:
