@@ -364,4 +364,4 @@ def test_the_rule_of_the_labels_in_words(tmp_path: Path) -> None:
     )
     assert not wordnet.is_matched_by_order
     listed = load(listed_folder(tmp_path / "list", "file,label\na.png,12\nb.png,2\n"))
-    assert listed.label_words() == "labels.csv: integers: 2, 12"
+    assert listed.label_words() == "labels.csv, integers: 2, 12"

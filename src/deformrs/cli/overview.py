@@ -83,9 +83,10 @@ class Overview:
         space = classifier.deformation.space(size_of(job.first_image))
         compiled = classifier.sampler.compiled
         done = total - self.left
-        missing = job.num_classes - len({images.labels[index] for index in self.indices})
+        present = len({images.labels[index] for index in self.indices})
         labels = images.label_words(job.model.class_names, SHOWN_CLASSES)
-        labels += f"; {missing:,} of {job.num_classes:,} without images" * (missing > 0)
+        if present < job.num_classes:
+            labels += f"; {present:,} of the model's {job.num_classes:,} in these images"
         read = f"{done:,} of {total:,} images are certified already,"
         noise = classifier.noise.describe(space) + content_words(classifier.noise, space)
         execution = job.execution + f", compiled ({compiled})" * (compiled != "no")

@@ -68,7 +68,7 @@ class ImageSet(ABC):
         >>> load_data("digits").label_words(["zero", "one", "two", *"3456789"], most=3)
         'as published: 0 (zero), 1 (one), 2 (two), … (10 classes)'
         """
-        rule = str(self.about["labels"]).replace(BY_NUMBER, "integers")
+        rule = str(self.about["labels"]).replace(BY_NUMBER, "integers").replace(": ", ", ")
         pairs = sorted(self.class_indices.items(), key=lambda pair: pair[1])
         words = [_match_words(name, index, model_classes) for name, index in pairs[:most]]
         if len(pairs) > most:
