@@ -113,6 +113,9 @@ def test_another_alpha_from_the_same_counts() -> None:
     assert c.at(0.001) == c
     with pytest.raises(InputError, match="alpha"):
         c.at(alpha=1.5)
+    early = replace(c, method="anytime:1000")
+    with pytest.raises(InputError, match=r"alpha is 0.7; it must lie in \(0, 0.5\)"):
+        early.at(alpha=0.7)
     assert 0 < stricter.radius < c.radius
     assert law.certify(c.counts, c.space, 0.001) == c
 

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 from torch.utils.data import (
     DataLoader,
     Dataset,
     IterableDataset,
     RandomSampler,
+    SequentialSampler,
     TensorDataset,
     WeightedRandomSampler,
 )
@@ -145,7 +146,10 @@ PAIRS = TensorDataset(GREY, LABELS)
         (lambda: DataLoader(PAIRS, sampler=WeightedRandomSampler([1, 1, 1], 3)), "sampled"),
         (lambda: DataLoader(PAIRS, batch_sampler=[[2, 1], [0]]), "sampled"),
         (lambda: DataLoader(PAIRS, batch_size=None, sampler=RandomSampler(PAIRS)), "sampled"),
+        (lambda: DataLoader(PAIRS, sampler=SequentialSampler(range(2))), "sampled"),
+        (lambda: DataLoader(PAIRS, batch_size=2, drop_last=True), "without its last images"),
         (lambda: DataLoader(PAIRS, collate_fn=list), "a collate_fn of its own"),
+        (lambda: DataLoader(PAIRS, batch_size=None, collate_fn=list), "a collate_fn of its own"),
         (lambda: DataLoader(Stream()), "over an iterable"),
         (Stream, "with a length"),
         (lambda: iter([(GREY[0], 0)]), r"with a length: list\(data\)"),
@@ -169,3 +173,16 @@ def test_what_is_no_dataset_is_refused(data: Callable[[], object], message: str)
 def test_a_dataset_is_not_copied() -> None:
     assert as_dataset(PAIRS) is PAIRS
     assert as_dataset(DataLoader(PAIRS)) is PAIRS
+
+
+def test_a_photograph_that_lies_on_its_side_is_refused() -> None:
+    photograph = Image.fromarray(BYTES[0])
+    photograph.getexif()[ExifTags.Base.Orientation] = 6
+    with pytest.raises(InputError, match=r"must be upright: PIL.ImageOps.exif_transpose"):
+        as_image("it", photograph)
+    assert as_image("it", ImageOps.exif_transpose(photograph)).shape[0] == 1
+
+
+def test_floats_with_one_channel_at_the_end_are_refused() -> None:
+    with pytest.raises(InputError, match="channels first"):
+        as_image("it", np.zeros((28, 28, 1), np.float32))

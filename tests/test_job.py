@@ -25,9 +25,10 @@ from deformrs import (
     results_frame,
 )
 from deformrs.cli.defaults import options_from_run
+from deformrs.config import Config
 from deformrs.data.loading import data_of
 from deformrs.models import NetworkSpec, SmallCNN, save_model
-from deformrs.runs import CERTIFICATES, read_config, read_run
+from deformrs.runs import CERTIFICATES, CertifiedRun, read_config, read_run
 
 TURN = ("rotation", "uniform:30deg")
 
@@ -157,3 +158,21 @@ def test_the_run_of_objects_is_stored_without_options(tmp_path: Path) -> None:
     assert "options" not in config
     assert isinstance(config["data"], dict)
     assert config["data"]["name"] == "digits"
+
+
+def test_max_is_spread_over_the_classes_of_datasets_that_name_targets() -> None:
+    class Sorted(list[tuple[torch.Tensor, int]]):
+        targets = (0, 0, 0, 1, 1, 1)
+
+    data = Sorted((torch.zeros(1, 28, 28), label) for label in Sorted.targets)
+    run = certify(SmallCNN(width=4), data, *TURN, n=20, n0=10, max=4)
+    assert [result.index for result in run] == [0, 3, 1, 4]
+
+
+def test_a_stored_region_of_an_older_run_is_printed_as_scaling() -> None:
+    """There, zoom meant what is called scale now."""
+    run = certify(SmallCNN(width=4), "digits", "scaling", "uniform:50%", n=20, max=1)
+    stopping: Config = {"radii": [], "regions": ["zoom=0.7..1.1"], "tolerance": None}
+    text = repr(CertifiedRun(run.config | {"stopping": stopping}, run.results))
+    assert "scal" in text
+    assert "zoom" not in text

@@ -141,3 +141,30 @@ def test_too_many_samples_are_reported_as_n(n: int) -> None:
             SamplingPlan(n, stopping=stopping)
     with pytest.raises(InputError, match="n0 is .*must be at most"):
         SamplingPlan(100, n0=10**10)
+
+
+@pytest.mark.parametrize("sizes", [(32, 8), (8, 32)])
+def test_a_radius_that_only_large_images_reach_is_no_error(
+    sizes: tuple[int, int],
+) -> None:
+    """Noise of a quarter of half the side is 4 px on one image, and 1 px on the other."""
+
+    def bright(images: Tensor) -> Tensor:
+        return torch.stack([images.mean((1, 2, 3)), 0.1 - images.mean((1, 2, 3))], 1)
+
+    images = [(torch.ones(1, size, size), 0) for size in sizes]
+    g = SmoothedClassifier(bright, Translation(), Uniform(0.25))
+    stopping = Stopping(radii=("2px",))
+    made = list(certify_dataset(g, images, n=1000, stopping=stopping))
+    reached = {r.certificate.space.size[0]: r.certificate.radius_in("px") >= 2 for r in made}
+    assert reached == {32: True, 8: False}
+    small = SmoothedClassifier(bright, Translation(), Uniform(0.25))
+    with pytest.raises(InputError, match="at most 0.98 px"):
+        list(
+            certify_dataset(
+                small,
+                [image for image in images if image[0].shape[1] == 8],
+                n=1000,
+                stopping=stopping,
+            )
+        )

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -31,7 +31,7 @@ from deformrs.runs.records import image_digest
 from deformrs.runs.tally import Tally
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.stopping import GIVEN_UP, Stopping
-from deformrs.units import Size
+from deformrs.units import Size, Unit
 
 # On a GPU a group of images fills this many batches: the last, partial one then costs little.
 _BATCHES = 128
@@ -132,7 +132,7 @@ def begin(
     if plan.stopping is not None:
         plan.stopping.check(classifier.deformation.space(size_of(first)))
     if out is None or not (Path(out) / CERTIFICATES).exists():  # a finished run is only read
-        classifier.check_plan(plan, first)
+        _check_plan(classifier, plan, images, indices, first)
     if together is None:  # resumed, the same batches as before
         together = _stored_together(out) or images_together(classifier, first, plan)
     check_integer("together", together, least=1)
@@ -162,7 +162,7 @@ def begin(
             done = {result.index: result for result in run.results} if run else {}
             missing = [index for index in indices if index not in done]
             if missing:
-                classifier.check_plan(plan, first)
+                _check_plan(classifier, plan, images, indices, first)
             check_dataset(images, missing, num_classes, size=size, progress=bar.progress)
             groups = [indices[i : i + together] for i in range(0, len(indices), together)]
             if missing and done:
@@ -217,6 +217,31 @@ def select_indices(
             earlier[labels[index]] += 1
         indices = sorted(indices, key=places.__getitem__)
     return indices[: math.ceil(max / skip)]
+
+
+def _check_plan(
+    classifier: SmoothedClassifier,
+    plan: SamplingPlan,
+    images: Dataset,
+    indices: Sequence[int],
+    first: Tensor,
+) -> None:
+    """Raise if no image, whatever its size, could be certified as the plan requests."""
+    try:
+        classifier.check_plan(plan, first)
+    except InputError:
+        space = classifier.deformation.space(size_of(first))
+        if all(block.unit in (Unit.ANGLE, Unit.FRACTION) for block in space.blocks):
+            raise  # the size makes no difference
+        sizes = {size_of(first)}
+        for index in indices:
+            with suppress(InputError):  # faulty images are reported by name later
+                image, _ = read_image(images, index, classifier.classes_for(first))
+                if size_of(image) not in sizes:
+                    sizes.add(size_of(image))
+                    classifier.check_plan(plan, image)
+                    return
+        raise
 
 
 def check_dataset(

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import ExifTags, Image
 from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
@@ -17,6 +17,7 @@ from torch.utils.data import (
     IterableDataset,
     SequentialSampler,
     default_collate,
+    default_convert,
 )
 from torch.utils.data import Dataset as TorchDataset
 
@@ -67,6 +68,13 @@ def as_image(name: str, image: ImageLike) -> Tensor:
                 "must be grey (L) or RGB",
                 'image.convert("RGB"), or "L" for a model of grey images',
             )
+        if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
+            raise InputError(
+                name,
+                "a photograph that its EXIF data says to turn",
+                "must be upright",
+                "PIL.ImageOps.exif_transpose(image)",
+            )
         pixels = torch.from_numpy(np.array(image))
     elif isinstance(image, np.ndarray):
         pixels = _tensor(name, image)
@@ -83,7 +91,7 @@ def as_image(name: str, image: ImageLike) -> Tensor:
         pixels = _channels_first(name, pixels).float() / 255
     elif pixels.ndim == 2:
         pixels = pixels[None]
-    elif pixels.ndim == 3 and pixels.shape[0] > max(_CHANNELS) and pixels.shape[2] in (3, 4):
+    elif pixels.ndim == 3 and pixels.shape[0] > max(_CHANNELS) and pixels.shape[2] in _CHANNELS:
         raise InputError(
             name,
             f"of shape {tuple(pixels.shape)}",
@@ -240,12 +248,23 @@ def _check_plain(loader: DataLoader[object]) -> None:
     batches = loader.batch_sampler
     sampler = batches.sampler if isinstance(batches, BatchSampler) else loader.sampler
     plain = type(batches) in (BatchSampler, type(None)) and type(sampler) is SequentialSampler
+    plain = plain and sampler.data_source is loader.dataset  # type: ignore[attr-defined]
     if isinstance(loader.dataset, IterableDataset):
         got, rule, remedy = "over an iterable", "must have a dataset with a length", "list(data)"
     elif not plain:
         got, rule = "shuffled or sampled", "must yield its dataset in order"
         remedy = "DataLoader(dataset, shuffle=False), or the dataset itself: loader.dataset"
-    elif loader.batch_size is not None and loader.collate_fn is not default_collate:
+    elif (
+        isinstance(batches, BatchSampler)
+        and batches.drop_last
+        and len(loader.dataset)
+        % (  # type: ignore[arg-type]
+            batches.batch_size
+        )
+    ):
+        got, rule = "without its last images (drop_last)", "must yield its whole dataset"
+        remedy = "DataLoader(dataset, drop_last=False), or the dataset itself: loader.dataset"
+    elif loader.collate_fn not in (default_collate, default_convert):
         got, rule = "with a collate_fn of its own", "must yield its dataset as it is"
         remedy = "the dataset itself: loader.dataset, its items pairs (image, label)"
     else:

@@ -392,7 +392,7 @@ class _Prepared:
 
     @property
     def labels(self) -> object:
-        return getattr(self.dataset, "labels", None)
+        return getattr(self.dataset, "labels", getattr(self.dataset, "targets", None))
 
     def source(self, index: int) -> str:
         source = getattr(self.dataset, "source", None)

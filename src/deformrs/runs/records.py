@@ -17,7 +17,7 @@ from deformrs.errors import InputError
 from deformrs.regions import Region
 from deformrs.rounding import float_down, percent_down
 from deformrs.space import Block, Space
-from deformrs.stopping import RadiusQuery, RegionQuery, parse_radius
+from deformrs.stopping import RadiusQuery, RegionQuery, from_stored_region, parse_radius
 from deformrs.units import Unit, round_radii
 
 
@@ -89,9 +89,10 @@ class CertifiedRun(Sequence[Result]):
             case {"radii": list() as radii, "regions": list() as regions, "tolerance": None}:
                 # At other radii such a run certifies less than it could.
                 lines += self._radius_lines(radii)
-                for text in regions:
+                for stored in regions:
+                    text = from_stored_region(str(stored))
                     with suppress(InputError):  # one of Python, which text does not say
-                        query = RegionQuery(str(text), Region.parse(str(text)))
+                        query = RegionQuery(text, Region.parse(text))
                         lines.append(self._line(f"certified {query.words}", query.holds))
             case _ if len(first.radii) == 1 and len({r.certificate.space.size for r in self}) == 1:
                 unit, size = first.space.blocks[0].unit, first.space.size
