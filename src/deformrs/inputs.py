@@ -248,20 +248,13 @@ def _check_plain(loader: DataLoader[object]) -> None:
     batches = loader.batch_sampler
     sampler = batches.sampler if isinstance(batches, BatchSampler) else loader.sampler
     plain = type(batches) in (BatchSampler, type(None)) and type(sampler) is SequentialSampler
-    plain = plain and sampler.data_source is loader.dataset  # type: ignore[attr-defined]
+    source = getattr(sampler, "data_source", None)
     if isinstance(loader.dataset, IterableDataset):
         got, rule, remedy = "over an iterable", "must have a dataset with a length", "list(data)"
-    elif not plain:
+    elif not plain or source is not loader.dataset:
         got, rule = "shuffled or sampled", "must yield its dataset in order"
         remedy = "DataLoader(dataset, shuffle=False), or the dataset itself: loader.dataset"
-    elif (
-        isinstance(batches, BatchSampler)
-        and batches.drop_last
-        and len(loader.dataset)
-        % (  # type: ignore[arg-type]
-            batches.batch_size
-        )
-    ):
+    elif loader.drop_last or getattr(batches, "drop_last", False):
         got, rule = "without its last images (drop_last)", "must yield its whole dataset"
         remedy = "DataLoader(dataset, drop_last=False), or the dataset itself: loader.dataset"
     elif loader.collate_fn not in (default_collate, default_convert):
