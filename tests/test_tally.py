@@ -212,7 +212,14 @@ def test_counts_of_another_image_are_kept_until_it_is_sampled(tmp_path: Path, wh
     assert lines(tmp_path) == whole
 
 
-def test_counts_of_another_function_are_not_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("last", "options"),
+    [(9, {}), (120, {"n": 5000, "stopping": Stopping(tolerance="0.1deg")})],
+    ids=["all samples", "decided"],
+)
+def test_counts_of_another_function_are_not_used(
+    tmp_path: Path, last: int, options: dict[str, Any]
+) -> None:
     """A function has no weights to digest; its first batch tells, even if all is of one class."""
     calls = shift = 0
     inner, bias = network(), torch.tensor([9, 0, 0, 0, 0])
@@ -220,18 +227,19 @@ def test_counts_of_another_function_are_not_used(tmp_path: Path) -> None:
     def model(images: Tensor) -> Tensor:
         nonlocal calls
         calls += 1
-        if calls == 9:
+        if calls == last:
             raise KeyboardInterrupt
         scores: Tensor = inner(images)
         return scores * (1 + shift) + bias
 
     g = SmoothedClassifier(model, Rotation(), Uniform(2.0), 5, batch_size=64)
     with pytest.raises(KeyboardInterrupt):
-        certify(tmp_path / "a", g)
-    shift, calls = 1, 99
-    certify(tmp_path / "b", g)
+        certify(tmp_path / "a", g, **options)
+    assert (tmp_path / "a" / PARTIAL).exists()
+    shift, calls = 1, 10**6
+    certify(tmp_path / "b", g, **options)
     with pytest.warns(ScarcityWarning, match="of a model with other logits"):
-        assert certify(tmp_path / "a", g) == []
+        assert certify(tmp_path / "a", g, **options) == []
     assert lines(tmp_path / "a") == lines(tmp_path / "b")
 
 

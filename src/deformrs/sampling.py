@@ -163,13 +163,16 @@ class Sampler:
         # Looks lie close together at first, and use the same block of noise again and again.
         draws = self.draws(images, seed, room=ROOM)
         start, size, looks = 0, self._fitting, iter(rule.looks)
+        logits: float | None = None
         for stop in looks:
             undecided = len(active)
             spans = [Span(indices[i], Stage.ESTIMATE, start, stop, i, i) for i in active.tolist()]
             counts = counts + self.count(images, spans, seed=seed, draws=draws, progress=progress)
             # The first looks are too short to tell one model from another by.
             if tally is not None and self._fitting == size and stop >= BLOCK:
-                stored = tally.add(stop, counts.copy, size)
+                # The same counts would not tell: of most images all samples get one class.
+                logits = self._logits_sum(images) if logits is None else logits
+                stored = tally.add(stop, counts.copy, size, partial(float, logits))
                 if stored is not None:
                     if progress is not None:
                         progress.resumed(int(stored.counts.sum() - counts.sum()))
@@ -250,6 +253,15 @@ class Sampler:
 
         parts = self._in_memory(images, len, Tensor.split, predicted, images)
         return [label for part in parts for label in part]
+
+    @torch.inference_mode()
+    def _logits_sum(self, images: Tensor) -> float:
+        """Return the sum of the largest logit of each image without noise. images: [k, c, h, w]"""
+
+        def largest(part: Tensor) -> float:
+            return _sum(scores_of(self._model, part).amax(dim=1))
+
+        return sum(self._in_memory(images, len, Tensor.split, largest, images))
 
     def _in_memory(
         self,
