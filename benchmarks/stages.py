@@ -30,6 +30,7 @@ from deformrs.cli.throughput import (
 from deformrs.execution import Compiled, chosen_device
 from deformrs.geometry import warp
 from deformrs.models.inference import natural_precision
+from deformrs.randomness import generator_for
 
 BATCHES, OPERATIONS = 20, 12
 
@@ -39,7 +40,7 @@ def stage_shares(classifier: SmoothedClassifier, image: Tensor, repeats: int) ->
     """Return the share of each stage of a batch, run alone and uncompiled."""
     size = (image.shape[-2], image.shape[-1])
     space = classifier.deformation.space(size)
-    generator = torch.Generator(image.device).manual_seed(0)
+    generator = generator_for(image.device, seed=0)
     params = classifier.noise.sample(classifier.batch_size, space, generator)
     images = warp(image, classifier.deformation.field(params, size), classifier.padding)
     scores = classifier.model(images)

@@ -23,7 +23,7 @@ from deformrs.errors import InputError, ModelError, ScarcityWarning
 from deformrs.execution import compiled
 from deformrs.models import SmallCNN
 from deformrs.plan import SamplingPlan
-from deformrs.randomness import Span, Stage
+from deformrs.randomness import Philox, Span, Stage
 from deformrs.sampling import Progress, Sampler
 from examples import DEFORMATIONS, IMAGE, IMAGES, LimitedMemory, Model, sampler
 
@@ -76,7 +76,7 @@ class TestCompiled:
         )
         torch.compiler.reset()
         whole = torch.compile(g._logits_under, fullgraph=True, dynamic=False, backend="eager")
-        raw = noise.raw(4, space, torch.Generator())
+        raw = noise.raw(4, space, Philox(0))
         images = torch.rand(4, 1, 8, 12, generator=torch.Generator())
         assert torch.equal(whole(raw, images, None), g._logits_under(raw, images, None))
 

@@ -1,6 +1,6 @@
 """A fixed seed writes the same bytes as ever: runs of every family, compared with stored ones.
 
-The stored runs in `tests/runs_as_before` were written by version 0.1.0. To store them anew, after a
+The stored runs in `tests/runs_as_before` have noise of Philox. To store them anew, after a
 deliberate change of the noise or of the record format: `python -m tests.test_run_bytes`.
 """
 

@@ -148,6 +148,18 @@ def test_other_settings_are_refused_with_the_difference(tmp_path: Path) -> None:
     assert len(load_run(tmp_path)) == 6
 
 
+def test_a_run_of_another_generator_is_read_but_not_continued(tmp_path: Path) -> None:
+    """Runs of 0.1.0 name no generator: on the CPU their noise was torch's."""
+    law = Uniform(0.5)
+    some = results(law, Rotation())
+    write(tmp_path, some[:3], law)
+    with pytest.raises(InputError, match="generator 'torch'.* 'philox'.*certify into another"):
+        Run.check(tmp_path, law, ALPHA, METHOD, {"seed": 0, "generator": "philox"})
+    assert load_run(tmp_path) == some[:3]
+    write(tmp_path, some, law)  # on a GPU, where it is torch's still
+    assert load_run(tmp_path) == some
+
+
 def test_the_requested_options_do_not_bind_a_run(tmp_path: Path) -> None:
     some = results(Uniform(1.0), Rotation())
     first: dict[str, object] = {"seed": 0, "options": {"noise": "uniform:1rad"}}

@@ -28,7 +28,8 @@ from deformrs.dataset import certify_dataset
 from deformrs.errors import NoMemoryError, ScarcityWarning
 from deformrs.models import SmallCNN
 from deformrs.noise import NoiseLaw
-from deformrs.randomness import BLOCK, Draws, Span, Stage, in_batches
+from deformrs.noise.law import Generator
+from deformrs.randomness import BLOCK, Draws, Philox, Span, Stage, in_batches
 from deformrs.runs import Result
 from deformrs.sampling import Progress
 from deformrs.space import Space
@@ -61,7 +62,7 @@ class TestKeptDraws:
         drawn: list[int] = []
         raw = Uniform.raw
 
-        def counted(law: Uniform, n: int, space: Space, generator: torch.Generator) -> Tensor:
+        def counted(law: Uniform, n: int, space: Space, generator: Generator) -> Tensor:
             drawn.append(n)
             return raw(law, n, space, generator)
 
@@ -148,8 +149,8 @@ class TestSpans:
     )
     def test_raw_draws_become_params_row_by_row(self, law: NoiseLaw) -> None:
         space = Compose(Rotation(), Translation()).space((12, 12))
-        whole = law.sample(BLOCK, space, torch.Generator().manual_seed(5))
-        raw = law.raw(BLOCK, space, torch.Generator().manual_seed(5))
+        whole = law.sample(BLOCK, space, Philox(5))
+        raw = law.raw(BLOCK, space, Philox(5))
         parts = [law.params(part, space) for part in (raw[:100], raw[100:])]
         assert torch.equal(torch.cat(parts), whole)
         assert whole.dtype == torch.float32

@@ -44,8 +44,8 @@ def check_choice(name: str, value: object, known: Sequence[str]) -> None:
 def check_seed(name: str, value: object) -> None:
     """Raise unless a value is an integer that every random generator takes."""
     check_integer(name, value, least=0)
-    if value >= 2**63:  # type: ignore[operator]
-        raise InputError(name, repr(value), "must be below 2**63", "e.g. 0")
+    if value >= 2**64:  # type: ignore[operator]
+        raise InputError(name, repr(value), "must be below 2**64", "e.g. 0")
 
 
 def check_size(size: object) -> None:

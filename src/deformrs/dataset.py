@@ -24,9 +24,16 @@ from deformrs.errors import InputError, ModelError
 from deformrs.geometry import size_of
 from deformrs.inputs import Dataset, LabelledImages, as_dataset, as_image, as_label, as_pair
 from deformrs.plan import SamplingPlan
-from deformrs.randomness import Stage
+from deformrs.randomness import Stage, generator_for
 from deformrs.runs import Result, Run
-from deformrs.runs.folder import CERTIFICATES, CONFIG, read_config, run_settings
+from deformrs.runs.folder import (
+    CERTIFICATES,
+    CONFIG,
+    GENERATOR,
+    TORCH,
+    read_config,
+    run_settings,
+)
 from deformrs.runs.records import image_digest
 from deformrs.runs.tally import Tally
 from deformrs.smoothing import SmoothedClassifier
@@ -336,17 +343,19 @@ def classifier_config(classifier: SmoothedClassifier, image: Tensor) -> Config:
 
     `image` is any of the images: a plain function runs where they are.
     """
-    compiled = classifier.sampler.compiled
+    compiled, device = classifier.sampler.compiled, classifier.device_for(image)
     config: Config = {
         "version": __version__,
         "torch": str(torch.__version__),
-        "device": device_name(classifier.device_for(image)),
+        "device": device_name(device),
         "model": network_config(classifier.model),
         "num_classes": classifier.num_classes,
         "deformation": classifier.deformation.to_config(),
         "padding": classifier.padding,
         "batch_size": classifier.batch_size,
     }
+    generator = generator_for(device, seed=0).name
+    config |= {GENERATOR: generator} if generator != TORCH else {}
     return config | ({"compiled": compiled} if compiled != "no" else {})
 
 

@@ -26,7 +26,7 @@ from deformrs.errors import (
 from deformrs.execution import Compiled, compiled, no_memory, scores_of
 from deformrs.geometry import Padding, size_of, warp
 from deformrs.noise import NoiseLaw
-from deformrs.randomness import BLOCK, ROOM, Draws, Span, Stage, in_batches
+from deformrs.randomness import BLOCK, ROOM, Draws, Span, Stage, generator_for, in_batches
 from deformrs.runs.tally import Tally
 
 Execution = Callable[[Tensor, Tensor, Tensor | None], Tensor]
@@ -219,7 +219,7 @@ class Sampler:
             size = self._fitting
             places = torch.zeros(size, dtype=torch.int64, device=images.device)
             copies = _of_each(images, places)
-            raw = self._noise.raw(size, space, torch.Generator(images.device))
+            raw = self._noise.raw(size, space, generator_for(images.device, seed=0))
             try:
                 program = compiled(partial(self._logits_under, law=law), self.compiled)
                 program(raw, copies, None)

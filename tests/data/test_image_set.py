@@ -69,7 +69,7 @@ def test_too_small_shares(labels: list[int], share: float) -> None:
         stratified_split(labels, share, seed=0)
 
 
-@pytest.mark.parametrize("seed", [-1, 1.5, 2**63])
+@pytest.mark.parametrize("seed", [-1, 1.5, 2**64])
 def test_bad_seeds(seed: int) -> None:
     with pytest.raises(InputError, match="seed is"):
         stratified_split(LABELS, 0.1, seed)

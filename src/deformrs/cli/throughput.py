@@ -39,6 +39,7 @@ from deformrs.models.optional_dependencies import quiet
 from deformrs.models.types import Classifier
 from deformrs.noise import Gaussian, NoiseLaw, Uniform
 from deformrs.plan import SamplingPlan
+from deformrs.randomness import TorchGenerator
 from deformrs.smoothing import SmoothedClassifier
 
 FAMILIES: dict[str, tuple[Deformation, NoiseLaw]] = {
@@ -283,12 +284,12 @@ class NaiveLoop:
     def count(self, image: Tensor, n: int, seed: int = 0) -> list[int]:
         """Return how often each class is predicted over n random deformations of an image."""
         size = size_of(image)
-        generator = torch.Generator().manual_seed(seed)
+        draws = TorchGenerator(torch.Generator().manual_seed(seed))
         grid = pixel_grid(size, "cpu", torch.float32)
         counts = [0] * NUM_CLASSES
         for start in range(0, n, NAIVE_BATCH_SIZE):
             count = min(NAIVE_BATCH_SIZE, n - start)
-            params = self.noise.sample(count, self.deformation.space(size), generator)
+            params = self.noise.sample(count, self.deformation.space(size), draws)
             points = (grid + self.deformation.field(params, size)).to(self.device)
             batch = image.to(self.device).repeat(count, 1, 1, 1)
             for prediction in self.model(read(batch, points, "zeros")).argmax(1).cpu().numpy():

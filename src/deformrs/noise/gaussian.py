@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from deformrs.certificate import Bound
 from deformrs.noise.distance import Distance, gaussian_margin
+from deformrs.noise.law import Generator
 from deformrs.noise.scaled import ScaledLaw
 from deformrs.rounding import array_up, round_down
 from deformrs.space import Space
@@ -40,10 +41,8 @@ class Gaussian(ScaledLaw):
     def norm(self, block: int) -> int:
         return 2
 
-    def raw(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
-        import torch
-
-        return torch.randn(n, space.dim, generator=generator, device=generator.device)
+    def raw(self, n: int, space: Space, generator: Generator) -> torch.Tensor:
+        return generator.normal(n, space.dim)
 
     def standard(self, raw: torch.Tensor) -> torch.Tensor:
         return raw

@@ -14,7 +14,7 @@ from deformrs.config import Config
 from deformrs.errors import InputError
 from deformrs.noise.distance import Distance
 from deformrs.noise.gaussian import Gaussian
-from deformrs.noise.law import NoiseLaw
+from deformrs.noise.law import Generator, NoiseLaw
 from deformrs.noise.uniform import Uniform
 from deformrs.space import Space
 
@@ -93,7 +93,7 @@ class Independent(NoiseLaw):
     def resolved(self, space: Space) -> Independent:
         return Independent(*(law.resolved(space.alone(i)) for i, law in enumerate(self.laws)))
 
-    def raw(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
+    def raw(self, n: int, space: Space, generator: Generator) -> torch.Tensor:
         import torch
 
         parts = [law.raw(n, space.alone(i), generator) for i, law in enumerate(self.laws)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,18 @@ _FIXED = {
     "covers_region": ("single shifts are answered by distance", "that one"),
 }
 """Methods that no law may override, or two methods could answer one query differently."""
+
+
+class Generator(Protocol):
+    """What a law draws from: standard random numbers, float32, on a device."""
+
+    device: torch.device
+
+    def uniform(self, n: int, d: int) -> torch.Tensor:
+        """Return n x d numbers, uniform on [0, 1) in steps of 2**-24."""
+
+    def normal(self, n: int, d: int) -> torch.Tensor:
+        """Return n x d normal numbers of mean 0 and deviation 1."""
 
 
 class NoiseLaw(Configurable, ABC):
@@ -55,7 +67,7 @@ class NoiseLaw(Configurable, ABC):
         return self
 
     @abstractmethod
-    def raw(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
+    def raw(self, n: int, space: Space, generator: Generator) -> torch.Tensor:
         """Return n raw draws from a generator, on its device: [n, d], float32."""
 
     @abstractmethod
@@ -89,7 +101,7 @@ class NoiseLaw(Configurable, ABC):
         """Return instances for the generic tests."""
         return ()
 
-    def sample(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
+    def sample(self, n: int, space: Space, generator: Generator) -> torch.Tensor:
         """Draw params: [n, d], float32, on the generator's device."""
         return self.params(self.raw(n, space, generator), space)
 

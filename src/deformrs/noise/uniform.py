@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from deformrs.certificate import Bound
 from deformrs.errors import InputError
 from deformrs.noise.distance import Distance
+from deformrs.noise.law import Generator
 from deformrs.noise.scaled import ScaledLaw
 from deformrs.rounding import array_up, round_down
 from deformrs.space import Space
@@ -53,10 +54,8 @@ class Uniform(ScaledLaw):
                 "angles are in radians: math.radians(180) is the whole circle",
             )
 
-    def raw(self, n: int, space: Space, generator: torch.Generator) -> torch.Tensor:
-        import torch
-
-        return torch.rand(n, space.dim, generator=generator, device=generator.device)
+    def raw(self, n: int, space: Space, generator: Generator) -> torch.Tensor:
+        return generator.uniform(n, space.dim)
 
     def standard(self, raw: torch.Tensor) -> torch.Tensor:
         return 2 * raw - 1  # exact: a raw draw has 24 bits

@@ -110,6 +110,9 @@ def located_code(text: str, folder: Path, options: Config) -> str:
 
 CONFIG, CERTIFICATES, TIMES = "config.json", "certificates.jsonl", "times.tsv"
 
+GENERATOR, TORCH = "generator", "torch"
+"""The setting that names the generator of the noise, and the one of runs that do not name any."""
+
 
 class Run:
     """A run folder open for writing. Made by `Run.open`, which also resumes an interrupted run.
@@ -354,6 +357,14 @@ def _begin(folder: Path, requested: Config) -> Config:
 def _check_settings(folder: Path, requested: Config) -> Config:
     """Return the stored configuration; raise unless it is the requested one."""
     found = read_config(folder)
+    now = requested.get(GENERATOR, TORCH)
+    if found.get(GENERATOR, TORCH) != now:
+        raise InputError(
+            f"the run in {folder}",
+            f"sampled with noise of the generator {found.get(GENERATOR, TORCH)!r}",
+            f"cannot go on with {now!r}: its images would get other noise than was recorded",
+            "certify into another folder; what is finished stays valid, and is reported as before",
+        )
     if binding(found) != binding(requested):
         raise InputError(
             f"the run in {folder}",

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from deformrs.errors import InputError
 from deformrs.geometry import warp
+from deformrs.randomness import TorchGenerator
 from deformrs.training.distributed import Processes
 from deformrs.training.images import Source
 from deformrs.training.recipes import Plan
@@ -39,7 +40,7 @@ def order_of(count: int, seed: int, epoch: int) -> torch.Tensor:
     """Return the order of the images in an epoch: [count] on the CPU, the same on every machine."""
     generator = torch.Generator()
     seed_generator(generator, seed, Use.ORDER, epoch)
-    return torch.randperm(count, generator=generator)
+    return torch.randperm(count, generator=generator, device="cpu", dtype=torch.int64)
 
 
 @contextmanager
@@ -119,7 +120,7 @@ class NoisyBatches:
             yield self._deformed(centre, 1, len(labels), slice(None)), labels
 
     def _deformed(self, images: Tensor, copies: int, drawn: int, rows: slice) -> Tensor:
-        params = self.plan.noise.sample(copies * drawn, self.space, self._generator)
+        params = self.plan.noise.sample(copies * drawn, self.space, TorchGenerator(self._generator))
         own = params.view(copies, drawn, -1)[:, rows].flatten(0, 1)
         field = self.plan.deformation.field(own, self.size)
         return warp(images.repeat(copies, 1, 1, 1), field, self.plan.padding)
