@@ -164,6 +164,14 @@ def test_a_run_is_resumed_on_other_images_than_it_has(tmp_path: Path) -> None:
     assert sorted(result.index for result in load_run(tmp_path)) == [0, 1, 2]
 
 
+def test_a_shorter_dataset_than_that_of_the_run_is_refused(tmp_path: Path) -> None:
+    list(certify_dataset(smoothed(), IMAGES, n=50, max=3, out=tmp_path))
+    path = tmp_path / CERTIFICATES
+    path.write_text(path.read_text().splitlines(keepends=True)[2])
+    with pytest.raises(InputError, match="of 2 images, but the run in .* has image 2"):
+        list(certify_dataset(smoothed(), IMAGES[:2], n=50, out=tmp_path))
+
+
 def test_a_run_stores_the_integers_of_numpy(tmp_path: Path) -> None:
     n, one = np.int64(50), np.int64(1)
     list(certify_dataset(smoothed(), IMAGES, n=n, n0=n, seed=one, skip=one, max=1, out=tmp_path))  # type: ignore[arg-type]

@@ -108,7 +108,9 @@ def test_a_decided_query_stops_sampling_and_an_open_one_does_not() -> None:
     p = 0.8
     edge = 0.1 * float(ndtri(p))
     g = SmoothedClassifier(one_if_below(shear, edge), Shear(), Gaussian(0.1), 2)
-    assert g.certify(RAMP, n=700, stopping=Stopping(radii=(edge,))).counts.n > 400
+    stopping = Stopping(radii=(edge,))
+    taken = [g.certify(RAMP, n=700, seed=seed, stopping=stopping).counts.n for seed in range(9)]
+    assert np.median(taken) > 250
 
 
 def test_adaptive_stops_where_more_samples_gain_little() -> None:

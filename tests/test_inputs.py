@@ -158,6 +158,7 @@ PAIRS = TensorDataset(GREY, LABELS)
         (lambda: {"train": PAIRS, "test": PAIRS}, r"choose a split"),
         (lambda: (GREY, LABELS[:2]), "one label for each"),
         (lambda: (GREY[0], LABELS), "one label for each"),
+        (lambda: (GREY[0], torch.tensor(1)), "one label for each"),
         (list, "must have at least one image"),
         (lambda: [(GREY[0], 0, "cat.png")], r"3 values; it must be a pair"),
         (lambda: [GREY[0]], "a Tensor; it must be a pair"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -167,6 +168,19 @@ def test_max_is_spread_over_the_classes_of_datasets_that_name_targets() -> None:
     data = Sorted((torch.zeros(1, 28, 28), label) for label in Sorted.targets)
     run = certify(SmallCNN(width=4), data, *TURN, n=20, n0=10, max=4)
     assert [result.index for result in run] == [0, 3, 1, 4]
+
+
+def test_radii_are_printed_rounded_down_and_all_of_them() -> None:
+    """On images of several sizes, 1 px and 0.25 half sides are two queries."""
+    run = certify(SmallCNN(width=4), "digits", "rotation", "uniform:50deg", n=20, max=1)
+    for radii, expected in (
+        ([math.radians(12.34567)], ["12.34°"]),
+        (["2deg", "30deg", math.radians(30)], ["2deg", "30deg", "29.99°"]),
+    ):
+        stopping: Config = {"radii": [*radii], "regions": [], "tolerance": None}
+        lines = repr(CertifiedRun(run.config | {"stopping": stopping}, run.results)).splitlines()
+        shown = [line.split()[3] for line in lines if "certified up to" in line]
+        assert sorted(shown) == sorted(expected)
 
 
 def test_a_stored_region_of_an_older_run_is_printed_as_scaling() -> None:

@@ -243,6 +243,31 @@ def test_counts_of_another_function_are_not_used(
     assert lines(tmp_path / "a") == lines(tmp_path / "b")
 
 
+@pytest.mark.parametrize("options", [{}, {"stopping": Stopping(tolerance="0.1deg")}])
+def test_counts_under_another_deformation_are_not_used(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """A model that answers as before for plain images only, as if a deformation had changed."""
+    calls, last, strength = 0, 60, 1.0
+    inner = network()
+
+    def model(images: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        if calls == last:
+            raise KeyboardInterrupt
+        dark_corner = images[:, :, 0, 0].sum(dim=1) == 0  # what a rotation leaves
+        scores: Tensor = inner(images)
+        return torch.where(dark_corner[:, None], strength * scores, scores)
+
+    g = SmoothedClassifier(model, Rotation(), Uniform(2.0), 5, batch_size=64)
+    with pytest.raises(KeyboardInterrupt):
+        certify(tmp_path, g, n=5000, **options)
+    last, strength = 0, 1.1
+    with pytest.warns(ScarcityWarning, match="of a model with other logits"):
+        assert certify(tmp_path, g, n=5000, **options) == []
+
+
 def test_no_count_of_an_undefined_logit_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bytes
 ) -> None:
@@ -261,30 +286,64 @@ def test_no_count_of_an_undefined_logit_is_stored(
     assert lines(tmp_path) == whole
 
 
-def test_counts_of_smaller_batches_are_not_mixed_with_larger_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bytes
-) -> None:
-    """The first image is sampled in batches of 64 that are halved, the second in batches of 32."""
-    monkeypatch.setattr(tally, "SECONDS_BETWEEN_WRITES", 0)
+class Scarce(LimitedMemory):
+    """A network that takes at most `most` images at once, and is interrupted at one call."""
 
-    class Scarce(LimitedMemory):
-        def forward(self, images: Tensor) -> Tensor:
-            scores = super().forward(images)
-            stored.append((tmp_path / PARTIAL).exists())
-            if len(stored) == 60:
-                raise KeyboardInterrupt
-            return scores
+    def __init__(self, most: int, last: int = 10**9) -> None:
+        super().__init__(most)
+        self.calls, self.last = 0, last
 
-    stored: list[bool] = []
+    def forward(self, images: Tensor) -> Tensor:
+        scores = super().forward(images)
+        self.calls += 1
+        if self.calls == self.last:
+            raise KeyboardInterrupt
+        return scores
+
+
+def test_counts_are_stored_in_the_batches_that_fit_into_memory(tmp_path: Path) -> None:
+    """The first batch of 64 is halved, and sampled again as one of 32."""
+    with pytest.warns(ScarcityWarning, match="batches of 32"):
+        certify(tmp_path / "whole", Scarce(50))
+    folder = tmp_path / "part"
+    for last in (12, 12):
+        with pytest.warns(ScarcityWarning, match="batches of 32"), pytest.raises(KeyboardInterrupt):
+            certify(folder, Scarce(50, last))
+    record = json.loads((folder / PARTIAL).read_text())
+    assert record["batch_size"] == 32
+    assert record["step"] > 12, "the second process went on where the first was interrupted"
+    with pytest.warns(ScarcityWarning, match="batches of 32"):
+        certify(folder, Scarce(50))
+    assert lines(folder) == lines(tmp_path / "whole")
+
+
+def test_counts_of_smaller_batches_are_not_mixed_with_larger_ones(tmp_path: Path) -> None:
     with pytest.warns(ScarcityWarning, match="batches of 32"), pytest.raises(KeyboardInterrupt):
-        certify(tmp_path, Scarce(50))
-    assert not any(stored[:37])
-    assert stored[-1]
-    config = json.loads((tmp_path / "config.json").read_text())
+        certify(tmp_path, Scarce(50, 12))
     with pytest.warns(ScarcityWarning, match="made in batches of 32, not 64"):
-        certify(tmp_path, Scarce(64))
-    assert config["batch_size"] == 64
-    assert [r.certificate for r in load_run(tmp_path)]
+        assert certify(tmp_path, Scarce(64)) == []
+
+
+def test_a_full_disk_hides_no_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: str) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(tally, "write_atomically", full)
+    with pytest.warns(ScarcityWarning, match="cannot be stored.*No space left"):
+        interrupt(tmp_path, 9)
+    monkeypatch.setattr(tally, "SECONDS_BETWEEN_WRITES", 0)
+    with pytest.warns(ScarcityWarning, match="cannot be stored.*No space left"):
+        certify(tmp_path, Watched())
+
+
+def test_an_undefined_logit_hides_no_interruption(tmp_path: Path) -> None:
+    class Undefined(Watched):
+        def forward(self, images: Tensor) -> Tensor:
+            return super().forward(images) * torch.nan
+
+    with pytest.warns(ScarcityWarning, match="NaN"), pytest.raises(KeyboardInterrupt):
+        certify(tmp_path, Undefined(4))
+    assert not (tmp_path / PARTIAL).exists()
 
 
 def test_short_images_are_not_stored(tmp_path: Path) -> None:

@@ -174,6 +174,13 @@ def begin(
             groups = [indices[i : i + together] for i in range(0, len(indices), together)]
             if missing and done:
                 stored = min(done)  # it may lie beyond the images selected now
+                if stored >= len(images):
+                    raise InputError(
+                        "the data",
+                        f"of {len(images)} images, but the run in {out} has image {stored}",
+                        "must be the dataset that the run began with",
+                        "restore it, or begin another run",
+                    )
                 known = (group for group in groups if done.keys() & set(group))
                 resumed = next(known, [stored])
                 read(resumed).check_same_model(done, plan)

@@ -227,8 +227,8 @@ class _Pairs:
     labels: Tensor | NDArray[np.generic] | Sequence[int]
 
     def __post_init__(self) -> None:
-        if self.images.ndim not in (3, 4) or len(self.images) != len(self.labels):
-            labels = getattr(self.labels, "shape", (len(self.labels),))
+        if self.images.ndim not in (3, 4) or np.shape(self.labels)[:1] != self.images.shape[:1]:
+            labels = np.shape(self.labels)
             raise InputError(
                 "the data",
                 f"images of shape {tuple(self.images.shape)} and labels of shape {tuple(labels)}",

@@ -27,7 +27,7 @@ from deformrs.execution import Compiled, compiled, no_memory, scores_of
 from deformrs.geometry import Padding, size_of, warp
 from deformrs.noise import NoiseLaw
 from deformrs.randomness import BLOCK, ROOM, Draws, Span, Stage, generator_for, in_batches
-from deformrs.runs.tally import Tally
+from deformrs.runs.tally import Table, Tally
 
 Execution = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """Maps raw draws, images and an optional shift to logits."""
@@ -45,6 +45,17 @@ class Rule(Protocol):
     def decided(
         self, hits: NDArray[np.int64], trials: NDArray[np.int64], /
     ) -> NDArray[np.bool_]: ...
+
+
+class _Fingerprint:
+    """Keeps the sum of the largest logits for deformed images, which tells functions apart."""
+
+    logits: Callable[[], float] = float
+
+    def add(
+        self, step: int, counts: Callable[[], Table], batch_size: int, logits: Callable[[], float]
+    ) -> None:
+        self.logits = logits
 
 
 class Sampler:
@@ -88,7 +99,7 @@ class Sampler:
         draws: Draws | None = None,
         shift: Tensor | None = None,
         progress: Progress | None = None,
-        tally: Tally | None = None,
+        tally: Tally | _Fingerprint | None = None,
     ) -> NDArray[np.int64]:
         """Return how often each class is predicted, for each row that the spans name: [rows, K].
 
@@ -104,6 +115,7 @@ class Sampler:
         # The samples that fill up the last batch are counted in one more row.
         counts = torch.zeros((rows + 1) * self._num_classes, dtype=torch.int64, device=device)
         undefined = torch.zeros((), dtype=torch.bool, device=device)
+        total = torch.zeros((), dtype=torch.float64, device=device)  # of the largest logits
 
         def logits_of(batch: tuple[Span, ...]) -> tuple[Tensor, Tensor]:
             return self._logits(batch, noise, images, rows, shift)
@@ -120,7 +132,7 @@ class Sampler:
             found: NDArray[np.int64] = counts.view(rows + 1, self._num_classes)[:rows].cpu().numpy()
             return found
 
-        size = self._fitting
+        size, spans = self._fitting, [*spans]
         batches = enumerate(in_batches(spans, size), start=1)
         for number, batch in batches:
             for logits, row in self._in_memory(batch, _samples_of, in_batches, logits_of, images):
@@ -129,11 +141,25 @@ class Sampler:
                 # Into new memory: the tally holds the counts of the last whole batch.
                 places = row * self._num_classes + classes
                 counts = counts.scatter_add(0, places, torch.ones_like(classes))
+                total = total + best.double().sum()
+            if tally is not None and number == 1 and self._fitting != size:
+                # Begun again in batches that fit, so that their counts can be stored.
+                return self.count(
+                    images,
+                    spans,
+                    rows,
+                    seed=seed,
+                    draws=draws,
+                    shift=shift,
+                    progress=progress,
+                    tally=tally,
+                )
             if progress is not None:
                 progress.sampled(_samples_of(batch))
             if tally is None or self._fitting != size:  # other batches may round otherwise
                 continue
-            stored = tally.add(number, partial(table, counts, undefined), size, partial(_sum, best))
+            now = partial(table, counts, undefined)
+            stored = tally.add(number, now, size, partial(float, total))
             if stored is not None:
                 whole = torch.from_numpy(stored.counts).flatten().to(device)
                 counts = torch.cat([whole, counts[len(whole) :]])
@@ -163,16 +189,17 @@ class Sampler:
         # Looks lie close together at first, and use the same block of noise again and again.
         draws = self.draws(images, seed, room=ROOM)
         start, size, looks = 0, self._fitting, iter(rule.looks)
-        logits: float | None = None
         for stop in looks:
             undecided = len(active)
             spans = [Span(indices[i], Stage.ESTIMATE, start, stop, i, i) for i in active.tolist()]
-            counts = counts + self.count(images, spans, seed=seed, draws=draws, progress=progress)
+            fingerprint = _Fingerprint()
+            counts = counts + self.count(
+                images, spans, seed=seed, draws=draws, progress=progress, tally=fingerprint
+            )
             # The first looks are too short to tell one model from another by.
             if tally is not None and self._fitting == size and stop >= BLOCK:
                 # The same counts would not tell: of most images all samples get one class.
-                logits = self._logits_sum(images) if logits is None else logits
-                stored = tally.add(stop, counts.copy, size, partial(float, logits))
+                stored = tally.add(stop, counts.copy, size, fingerprint.logits)
                 if stored is not None:
                     if progress is not None:
                         progress.resumed(int(stored.counts.sum() - counts.sum()))
@@ -253,15 +280,6 @@ class Sampler:
 
         parts = self._in_memory(images, len, Tensor.split, predicted, images)
         return [label for part in parts for label in part]
-
-    @torch.inference_mode()
-    def _logits_sum(self, images: Tensor) -> float:
-        """Return the sum of the largest logit of each image without noise. images: [k, c, h, w]"""
-
-        def largest(part: Tensor) -> float:
-            return _sum(scores_of(self._model, part).amax(dim=1))
-
-        return sum(self._in_memory(images, len, Tensor.split, largest, images))
 
     def _in_memory(
         self,
@@ -367,10 +385,6 @@ def _places(
         places = places.pin_memory()
     places = places.to(device, non_blocking=True)
     return places[0], places[1]
-
-
-def _sum(logits: Tensor) -> float:
-    return float(logits.cpu().double().sum())
 
 
 def _samples_of(batch: Sequence[Span]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -13,7 +14,7 @@ from scipy.stats import binom
 
 from deformrs import Affine, Counts, Gaussian, Region, Rotation, Uniform
 from deformrs.errors import InputError
-from deformrs.regions import Rotate
+from deformrs.regions import Rotate, Scale
 from deformrs.report.captions import region_words
 from deformrs.report.radii import Radius
 from deformrs.report.summary import (
@@ -84,6 +85,15 @@ def test_a_region_in_words() -> None:
     assert said == (
         "shear from 0 % to 2 %, then shift up to 0.316 half sides, then rotation from -5° to 10°"
     )
+
+
+@pytest.mark.parametrize("text", ["zoom=0.95..1.05", "zoom=0.7..1.3", "scale=0.9..1.1"])
+def test_a_region_in_words_is_not_larger_than_it_is(text: str) -> None:
+    region = Region.parse(text)
+    (factor,) = region.factors
+    assert isinstance(factor, Scale)
+    low, high = map(float, re.findall(r"from (\S+) to (\S+) ", region_words(region))[0])
+    assert factor.low * (1 - 1e-14) <= low < high <= factor.high * (1 + 1e-14)
 
 
 def test_a_region_where_nothing_is_correct(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from fractions import Fraction
 
 from deformrs.regions import Factor, Region, Rotate, Scale, ShearBy, Shift
@@ -279,18 +280,31 @@ def _factor(factor: Factor) -> str:
         case ShearBy():
             return _range("shear", 100 * factor.low, 100 * factor.high, " %")
         case Scale():
-            return f"scale from {factor.low:.9g} to {factor.high:.9g} ({factor.shown})"
-        case Shift(px=None):
-            return f"shift up to {factor.length:.9g} half sides"
-        case Shift():
-            return f"shift up to {factor.px:.9g} px"
+            low, high = _inside(factor.low, ROUND_CEILING), _inside(factor.high)
+            return f"scale from {low} to {high} ({factor.shown})"
+        case Shift() if factor.px is not None:
+            return f"shift up to {_inside(factor.px)} px"
+        case Shift() if factor.length is not None:
+            return f"shift up to {_inside(factor.length)} half sides"
     return repr(factor)
 
 
 def _range(name: str, low: float, high: float, sign: str) -> str:
     if low == -high:
-        return f"{name} up to {high:.9g}{sign}"
-    return f"{name} from {low:.9g}{sign} to {high:.9g}{sign}"
+        return f"{name} up to {_inside(high)}{sign}"
+    return f"{name} from {_inside(low, ROUND_CEILING)}{sign} to {_inside(high)}{sign}"
+
+
+def _inside(bound: float, rounding: str = ROUND_FLOOR) -> str:
+    """Return nine digits of a bound of a range, rounded into the range unless they are exact.
+
+    >>> _inside(1 / 0.95), _inside(1 / 1.05, ROUND_CEILING), _inside(math.degrees(math.radians(20)))
+    ('1.05263157', '0.952380953', '20')
+    """
+    nearest = f"{bound:.9g}"
+    if math.isclose(float(nearest), bound, rel_tol=1e-14):  # the float of that decimal, or nearly
+        return nearest
+    return f"{Context(prec=9, rounding=rounding).create_decimal(bound):.9g}"
 
 
 def _leading_number(text: str) -> float:

@@ -108,18 +108,18 @@ class CertifiedRun(Sequence[Result]):
     def _radius_lines(self, radii: Sequence[ConfigValue]) -> list[str]:
         """Return a line for each radius, in rising order: text, or a number in the own unit."""
         space = self.results[0].certificate.space
-        lines = {}
+        lines = []
         for radius in radii:
             if isinstance(radius, str):
                 words, holds = radius, RadiusQuery(radius).holds
             elif isinstance(radius, float):
-                words = space.blocks[0].unit.show(radius, space.size)
+                words = space.blocks[0].unit.show_down(radius, space.size)
                 holds = partial(Result.holds, radius=radius)
             else:
                 continue
-            value = parse_radius(radius, space)
-            lines[value] = self._line(f"certified up to {words}", holds)
-        return [lines[value] for value in sorted(lines)]
+            line = self._line(f"certified up to {words}", holds)
+            lines.append((parse_radius(radius, space), line))
+        return [line for _, line in sorted(lines)]
 
     def _line(self, words: str, holds: Callable[[Result], bool]) -> str:
         share = percent_down(sum(map(holds, self.results)), len(self))

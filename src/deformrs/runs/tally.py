@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deformrs.config import Config, ConfigValue
-from deformrs.errors import ScarcityWarning
+from deformrs.errors import DeformRSError, ScarcityWarning
 from deformrs.runs.files import write_atomically
 from deformrs.runs.records import dense, digest, signed, sparse
 
@@ -92,8 +92,12 @@ class Tally:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and not issubclass(kind, Exception):  # asked to end, nothing failed
+        if kind is None or issubclass(kind, Exception):
+            return
+        try:  # asked to end, nothing failed; whoever asked sees that, and no error of this
             self._write()
+        except DeformRSError as error:
+            _warn(f"the finished batches of these images are not stored: {error}")
 
     def _write(self) -> None:
         if self._first is None or self._last is None:
@@ -108,8 +112,14 @@ class Tally:
             "classes": counts.shape[1],
             "counts": _sparse(counts),
         }
-        write_atomically(self._path, signed(record, self._config) + "\n")
         self._written = time.monotonic()
+        try:
+            write_atomically(self._path, signed(record, self._config) + "\n")
+        except OSError as error:
+            _warn(
+                f"the finished batches of these images cannot be stored ({error}): if they are "
+                "interrupted, they are sampled again"
+            )
 
     def _stored(self, first: Callable[[], ConfigValue], batch_size: int) -> Stored | None:
         """Return the counts on disk if they continue the first ones.
@@ -133,13 +143,8 @@ class Tally:
             reason = "of a model with other logits"
         else:
             self._before = record["seconds"]
-            counts = [dense(row, record["classes"]) for row in record["counts"]]
-            return Stored(record["step"], np.array(counts, dtype=np.int64))
-        warnings.warn(
-            f"the finished batches in {self._path} are {reason}: they are sampled again",
-            ScarcityWarning,
-            stacklevel=3,
-        )
+            return Stored(record["step"], record["counts"])
+        _warn(f"the finished batches in {self._path} are {reason}: they are sampled again")
         return None
 
 
@@ -148,9 +153,16 @@ def _verified(content: bytes, config: Config) -> Any:
     try:
         record = json.loads(content)
         check = record.pop("check")
-        return record if "images" in record and check == digest(record, config) else None
+        if "images" not in record or check != digest(record, config):
+            return None
+        rows = [dense(row, record["classes"]) for row in record["counts"]]
+        return record | {"counts": np.array(rows, dtype=np.int64)}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, ScarcityWarning, stacklevel=3)
 
 
 def remove_tally(folder: Path) -> None:
