@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from PIL import Image
 
 from commands import QUICK, run_inside
+from deformrs import plan
 from deformrs.data.preparation import Preparation
 from deformrs.models import SmallCNN, save_model
 
@@ -33,6 +35,23 @@ exec(  # the tutorial's first block is a class definition and nothing else
     compile(python_blocks(ROOT / "docs/adding_a_deformation.md")[0], "tutorial", "exec"),
     {"__name__": "tutorial"},
 )
+
+
+FRESH_SEED = plan.fresh_seed
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _repeatable_seeds() -> Iterator[None]:
+    """Let what draws its seed in this process draw 0, so that a failure can be repeated."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "fresh_seed", lambda: 0)
+        yield
+
+
+@pytest.fixture
+def random_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeds of the operating system, as for users."""
+    monkeypatch.setattr(plan, "fresh_seed", FRESH_SEED)
 
 
 @pytest.fixture(scope="session")

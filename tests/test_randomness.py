@@ -14,7 +14,7 @@ from torch import Tensor
 from deformrs import Gaussian, NoiseLaw, Rotation, SmoothedClassifier, Translation, Uniform
 from deformrs.errors import InputError
 from deformrs.noise.law import Generator
-from deformrs.randomness import BLOCK, Draws, Philox, Span, Stage, TorchGenerator
+from deformrs.randomness import BLOCK, Draws, Philox, Span, Stage, TorchGenerator, generator_for
 from deformrs.space import Space
 from examples import IMAGE
 
@@ -41,11 +41,12 @@ def philox(key: int, counter: tuple[int, int, int, int]) -> Iterator[int]:
     ("seed", "index", "stage", "block"),
     [(0, 0, Stage.SELECT, 0), (2**64 - 1, 2**40, Stage.PREDICT, 9), (5, 1, Stage.ESTIMATE, 390)],
 )
-def test_guarantee_philox_has_a_stream_for_every_block(
+def test_guarantee_every_block_has_a_stream_of_its_own(
     seed: int, index: int, stage: Stage, block: int
 ) -> None:
-    """Its numbers are those of the key `seed` from the counter (·, block, stage, index) on."""
+    """The numbers of Philox are those of the key `seed` from (·, block, stage, index) on."""
     drawn = Draws(Uniform(1.0), SPACE, CPU, seed=seed)
+    assert isinstance(generator_for(CPU, seed), Philox)
     span = Span(index, stage, block * BLOCK, block * BLOCK + 3)
     words = islice(philox(seed, (0, block, stage, index)), 3)
     halves = [half for word in words for half in (word % 2**32, word // 2**32)]

@@ -159,6 +159,8 @@ class Certificate:
     """How `bound` was computed from `counts`: a name from `deformrs.statistics`."""
     law: Law
     space: Space
+    seed: int | None = field(default=None, compare=False)
+    """The seed of the samples; with the image's index it repeats them. None where it is unknown."""
     preview: NDArray[np.uint8] | None = field(default=None, compare=False)
     """A small copy of the image, [h, w, 1 or 3], which notebooks show; it is stored nowhere."""
 
@@ -214,7 +216,7 @@ class Certificate:
         """
         check_alpha(alpha, below=0.5 if self.method.startswith("anytime") else 1.0)
         again = self.law.certify(self.counts, self.space, alpha, self.method)
-        return replace(again, preview=self.preview)
+        return replace(again, seed=self.seed, preview=self.preview)
 
     def covers(self, shift: Shift) -> bool:
         """Return whether one shift is certified: `[0.1, 0.2]`, `["4px", "2px"]`, or `"10deg"`.
@@ -262,7 +264,7 @@ class Certificate:
         return (
             f"Certificate(prediction={self.prediction}, radii={self.radii}, "
             f"p_lower={self.p_lower}, n={self.counts.n}, alpha={self.alpha}, "
-            f"method={self.method!r}, law={self.law!r})"
+            f"method={self.method!r}, law={self.law!r}, seed={self.seed})"
         )
 
     def _repr_html_(self) -> str:

@@ -23,7 +23,7 @@ from deformrs.config import Config
 from deformrs.errors import InputError, ModelError
 from deformrs.geometry import size_of
 from deformrs.inputs import Dataset, LabelledImages, as_dataset, as_image, as_label, as_pair
-from deformrs.plan import SamplingPlan
+from deformrs.plan import SamplingPlan, seed_or_fresh
 from deformrs.randomness import Stage, generator_for
 from deformrs.runs import Result, Run
 from deformrs.runs.folder import (
@@ -57,7 +57,7 @@ def certify_dataset(
     n: int = 100_000,
     n0: int = 100,
     alpha: float = 1e-3,
-    seed: int = 0,
+    seed: int | None = None,
     method: str | None = None,
     stopping: Stopping | None = None,
     skip: int = 1,
@@ -82,9 +82,9 @@ def certify_dataset(
     `progress` None shows a bar in a terminal or a notebook, False does not; a `Progress` has
     callbacks.
 
-    With `out`, each result is on disk before it is yielded, and an interrupted run is resumed:
-    finished results are read from the folder. `about` is added to the recorded configuration of
-    model, noise and sampling.
+    With `out`, each result is on disk before it is yielded, and an interrupted run is resumed, with
+    the seed it began with: finished results are read from the folder. `about` is added to the
+    recorded configuration of model, noise and sampling.
 
     Guarantee: each certificate is false with probability at most alpha, and depends on the model,
     the image, its index and the seed only: not on the other images or on interruptions.
@@ -100,7 +100,7 @@ def certify_dataset(
     >>> [result.correct for result in certify_dataset(g, [(image, 1), (image, 0)], n=100)]
     [True, False]
     """
-    plan = SamplingPlan(n, n0, alpha, seed, method, stopping)
+    plan = SamplingPlan(n, n0, alpha, run_seed(out, seed), method, stopping)
     return begin(
         classifier,
         images,
@@ -113,6 +113,14 @@ def certify_dataset(
         together=together,
         progress=progress,
     )[1]
+
+
+def run_seed(out: Path | str | None, seed: int | None) -> int:
+    """Return the seed of a run: the one given, that of the run in `out`, or a fresh one."""
+    if seed is None and out is not None and (Path(out) / CONFIG).exists():
+        stored = read_config(Path(out)).get("seed")
+        seed = stored if isinstance(stored, int) else None
+    return seed_or_fresh(seed)
 
 
 def begin(

@@ -18,7 +18,7 @@ from deformrs.data.folders import ImageFolder
 from deformrs.data.image_set import Subset
 from deformrs.data.labels import check_labels
 from deformrs.data.preparation import Preparation
-from deformrs.dataset import begin, device_name, select_indices
+from deformrs.dataset import begin, device_name, run_seed, select_indices
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError, ModelError
 from deformrs.execution import Compiled, chosen_device, scores_of
@@ -220,7 +220,7 @@ def certify(
     n: int = 100_000,
     n0: int = 100,
     alpha: float = 1e-3,
-    seed: int = 0,
+    seed: int | None = None,
     radii: Sequence[str] | str = (),
     regions: Sequence[str] | str = (),
     skip: int = 1,
@@ -253,8 +253,8 @@ def certify(
     >>> [result.label for result in run]
     [7, 2]
     """
-    plan = SamplingPlan(n, n0, alpha, seed, None, _stopping(radii, regions))
     folder = None if out is None else Path(out)
+    plan = SamplingPlan(n, n0, alpha, run_seed(folder, seed), None, _stopping(radii, regions))
     precision, stored_size = resumed_execution(folder)
     batch_size = stored_size if batch_size is None else batch_size
     if isinstance(model, LoadedModel):

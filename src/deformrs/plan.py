@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
 
 from deformrs.certificate import Counts
@@ -15,6 +16,18 @@ from deformrs.stopping import Rule, Stopping
 MOST = 10**9
 """The most samples of an image: hours on the fastest device."""
 
+SEED_BITS = 64
+
+
+def fresh_seed() -> int:
+    """Return 64 bits of the operating system's entropy, which nobody can know beforehand."""
+    return secrets.randbits(SEED_BITS)
+
+
+def seed_or_fresh(seed: int | None) -> int:
+    """Return a seed, or a fresh one for None."""
+    return fresh_seed() if seed is None else seed
+
 
 @dataclass(frozen=True)
 class SamplingPlan:
@@ -25,6 +38,10 @@ class SamplingPlan:
     chosen before the counts are seen. By default it is Clopper-Pearson, and with `stopping` the
     any-time bound for at most `n` samples.
 
+    By default the seed is drawn from the operating system. Whoever knows the seed before the model
+    and the images are fixed can build a model that answers well on just these samples, and is
+    certified falsely: give a seed only to repeat a result.
+
     >>> SamplingPlan(n=1000, stopping=Stopping(radii=("10deg",))).bound
     'anytime:1000'
     """
@@ -32,7 +49,7 @@ class SamplingPlan:
     n: int = 100_000
     n0: int = 100
     alpha: float = 1e-3
-    seed: int = 0
+    seed: int = field(default_factory=lambda: fresh_seed())
     method: str | None = None
     stopping: Stopping | None = None
     bound: str = field(init=False)
@@ -42,6 +59,14 @@ class SamplingPlan:
         check_integer("n", self.n, least=1)
         check_integer("n0", self.n0, least=1)
         check_alpha(self.alpha)
+        if self.alpha < 2.0**-SEED_BITS:
+            raise InputError(
+                "alpha",
+                f"{self.alpha:g}",
+                f"must be at least 2**-{SEED_BITS}, about {2.0**-SEED_BITS:.1g}: with fewer than "
+                "one in that many seeds no certificate can fail",
+                "e.g. 1e-9",
+            )
         check_seed("seed", self.seed)
         for name in ("n", "n0"):
             if getattr(self, name) > MOST:

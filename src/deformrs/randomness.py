@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -21,8 +20,6 @@ from deformrs.space import Space
 
 BLOCK = 256
 """Samples drawn from one generator. Changing it changes every result."""
-
-SEED_BITS = 64
 
 ROOM = 2**24
 """The most numbers that are cached: 64 MiB."""
@@ -79,11 +76,6 @@ def in_batches(spans: Iterable[Span], size: int) -> Iterator[tuple[Span, ...]]:
                 pieces, room = [], size
     if pieces:
         yield tuple(pieces)
-
-
-def fresh_seed() -> int:
-    """Return 64 bits of the operating system's entropy, which nobody can know beforehand."""
-    return secrets.randbits(SEED_BITS)
 
 
 class Blocks(Generator, Protocol):

@@ -27,7 +27,7 @@ from deformrs.execution import (
 from deformrs.geometry import Padding, size_of
 from deformrs.inputs import ImageLike, as_image
 from deformrs.noise import NoiseLaw
-from deformrs.plan import SamplingPlan
+from deformrs.plan import SamplingPlan, seed_or_fresh
 from deformrs.randomness import Span, Stage
 from deformrs.runs.tally import Tally
 from deformrs.sampling import Sampler
@@ -118,7 +118,7 @@ class SmoothedClassifier:
         n: int = 100_000,
         n0: int = 100,
         alpha: float = 1e-3,
-        seed: int = 0,
+        seed: int | None = None,
         *,
         index: int = 0,
         method: str | None = None,
@@ -128,15 +128,17 @@ class SmoothedClassifier:
         """Certify the prediction for one image.
 
         `n0` samples select the class, `n` fresh ones bound its probability; with `stopping`, as few
-        of them as decide its queries. `index` is the image's number in its dataset, so that
-        different images get different noise. `method` names a bound of `deformrs.statistics`,
+        of them as decide its queries. The noise follows from `seed`, by default a random one, which
+        the certificate carries; give one only to repeat a result. `index` is the image's number in
+        its dataset, so that images get different noise. `method` names a bound of
+        `deformrs.statistics`,
         chosen before the counts are seen: by default Clopper-Pearson, and with `stopping` the
         any-time bound. `progress` None shows a bar in a terminal or a notebook if it takes more
         than a second, False does not; a `Progress` has callbacks.
 
         Guarantee: the certificate is false with probability at most alpha.
         """
-        plan = SamplingPlan(n, n0, alpha, seed, method, stopping)
+        plan = SamplingPlan(n, n0, alpha, seed_or_fresh(seed), method, stopping)
         certificate = self.certify_batch([image], [index], plan, progress)[0]
         return replace(certificate, preview=_preview(as_image("image", image)))
 
@@ -197,14 +199,15 @@ class SmoothedClassifier:
                 )
         # Bound the candidate's probability, and certify the shifts that this allows.
         stages = map(Counts, _rows(selection), _rows(estimation))
-        return [self.noise.certify(counts, space, plan.alpha, plan.bound) for counts in stages]
+        certified = [self.noise.certify(counts, space, plan.alpha, plan.bound) for counts in stages]
+        return [replace(certificate, seed=plan.seed) for certificate in certified]
 
     def predict(
         self,
         image: ImageLike,
         n: int = 1000,
         alpha: float = 1e-3,
-        seed: int = 0,
+        seed: int | None = None,
         *,
         index: int = 0,
         shift: Shift | None = None,
@@ -212,7 +215,7 @@ class SmoothedClassifier:
         """Return the smoothed prediction for an image, or None to abstain.
 
         With `shift`, the prediction for the image under that deformation: one number or quantity
-        ("10deg") for each parameter.
+        ("10deg") for each parameter. By default the seed is random, as that of `certify`.
 
         Guarantee: the prediction differs from the true most probable class with probability at most
         alpha (a two-sided binomial test between the two classes seen most often).
@@ -228,7 +231,7 @@ class SmoothedClassifier:
         n: int,
         stage: Stage,
         *,
-        seed: int = 0,
+        seed: int | None = None,
         index: int = 0,
         shift: Shift | None = None,
         progress: Progress | None = None,
@@ -245,12 +248,13 @@ class SmoothedClassifier:
         n: int,
         stage: Stage,
         *,
-        seed: int = 0,
+        seed: int | None = None,
         shift: Shift | None = None,
         progress: Progress | None = None,
     ) -> list[tuple[int, ...]]:
         """Return the class counts of several images of one size, whose samples share batches."""
         check_integer("n0" if stage == Stage.SELECT else "n", n, least=1)
+        seed = seed_or_fresh(seed)
         batch, space = self._validated(images, indices, seed)
         centre = None
         if shift is not None:
@@ -371,11 +375,11 @@ class SmoothedClassifier:
 
     def _rule(self, plan: SamplingPlan, space: Space) -> Rule | None:
         """Return the stopping rule. Cached: enclosing a region is expensive."""
-        key = (plan, space)
+        key = (replace(plan, seed=0), space)
         if key not in self._rules:
             assert self.num_classes is not None  # read from the model by now
             # Pixels reach further on small images: a run goes on if it suits one size.
-            if not any(plan == accepted for accepted, _ in self._rules):
+            if not any(key[0] == accepted for accepted, _ in self._rules):
                 plan.check_attainable(self.noise, space, self.num_classes)
             self._rules[key] = plan.rule(self.noise, space)
         return self._rules[key]

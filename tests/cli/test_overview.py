@@ -66,13 +66,14 @@ def test_a_dry_run_says_it_all_and_writes_nothing(photos: Path) -> None:
     assert rows["images"] == "24 of 24 from photos; the first 16 x 16 px, as stored"
     assert rows["labels"] == "the class folders in sorted order: cat = 0, dog = 1, owl = 2"
     assert rows["deformation"] == "rotation: uniform noise of scale 30°; zeros padding"
-    assert rows["samples"].startswith("n0 = 100, then n = 500 per image; alpha = 0.001, seed 0")
+    assert rows["samples"].startswith("n0 = 100, then n = 500 per image; alpha = 0.001, bound")
+    assert rows["seed"] == "a random one"
     assert "on cpu, batches of 256" in rows["execution"]
     assert rows["folder"] == "run, new"
     assert "at 500 samples an image" in rows["time"]
     assert "they are random, and an untrained network is certified" in rows["warning:"]
     assert "--class-names" in rows["note:"]
-    assert len(printed.splitlines()) <= 12
+    assert len(printed.splitlines()) <= 13
     assert not (photos / "run").exists()
 
 

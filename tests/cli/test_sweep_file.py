@@ -199,7 +199,7 @@ def test_a_sweep_is_started_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_overrides_of_one_run_leave_the_others_alone(tmp_path: Path) -> None:
     own = RUN + "train = { seed = 1 }\ncertify = { seed = 2 }\n"
     first, second = planned(tmp_path, DATA + RUN + own)
-    assert (first.training.seed, first.sampling.seed) == (0, 0)
+    assert (first.training.seed, first.sampling.seed) == (0, None)
     assert (second.training.seed, second.sampling.seed) == (1, 2)
     assert dataclasses.replace(second.training, seed=0) == first.training
 

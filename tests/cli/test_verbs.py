@@ -24,7 +24,7 @@ from deformrs.rounding import percent_down
 from deformrs.runs import load_run
 from deformrs.sampling import Progress
 
-SAMPLES = ("--n", "200", "--n0", "30", "--device", "cpu")
+SAMPLES = ("--n", "200", "--n0", "30", "--device", "cpu", "--seed", "0")
 
 
 @pytest.fixture(scope="module")

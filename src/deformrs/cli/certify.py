@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -27,12 +28,12 @@ from deformrs.cli.options import (
 from deformrs.cli.overview import Overview
 from deformrs.cli.parameters import is_typed, split_list
 from deformrs.cli.progress import Advance, Downloads, print_plain, step
-from deformrs.dataset import certify_dataset, select_indices
+from deformrs.dataset import certify_dataset, run_seed, select_indices
 from deformrs.geometry import size_of
 from deformrs.job import Job
 from deformrs.report.summary import count_certified, noise_words, summarise
 from deformrs.rounding import percent_down, percent_up
-from deformrs.runs import Result
+from deformrs.runs import CONFIG, Result
 from deformrs.sampling import Progress
 from deformrs.stopping import Query, RadiusQuery, parse_queries
 
@@ -118,6 +119,8 @@ def certify_job(
     Before the first sample it says what is certified and how long that will take; a dry run stops
     there, writes nothing and returns no results.
     """
+    is_new = sampling.seed is None and not (out / CONFIG).exists()
+    sampling = replace(sampling, seed=run_seed(out, sampling.seed))
     space = job.classifier.deformation.space(size_of(job.first_image))
     for query in queries:
         query.check(space)
@@ -148,7 +151,7 @@ def certify_job(
     if compiled != "no" and job.classifier.sampler.compiled == compiled:
         print_plain(console, f"compiled in {time.perf_counter() - began:.1f} s")
     plan = sampling.plan(queries)
-    overview = Overview(job, plan, queries, indices, out)
+    overview = Overview(job, plan, queries, indices, out, random_seed=dry_run and is_new)
     if overview.left:
         print_plain(console, *overview.lines)
         cost = overview.cost(overview.measured_speed())

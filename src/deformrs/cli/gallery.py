@@ -183,7 +183,7 @@ def gallery(
 
     if kind != "certified" and len(subjects) > 1:
         raise InputError("the images", len(subjects), f"must be one for {kind}", "name one")
-    image, padding, seed = subjects[0].image, smoothing.padding, sampling.seed
+    image, padding, seed = subjects[0].image, smoothing.padding, sampling.seed or 0
     smoothed = smoothing.deformation and smoothing.noise
     if kind == "fields":
         draw_fields(image, out, seed=seed, padding=padding)

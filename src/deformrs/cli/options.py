@@ -26,7 +26,7 @@ from deformrs.models import (
     PrecisionChoice,
     load_model,
 )
-from deformrs.plan import SamplingPlan
+from deformrs.plan import SamplingPlan, seed_or_fresh
 from deformrs.statistics import check_method
 from deformrs.stopping import Query, RadiusQuery, RegionQuery, Stopping
 
@@ -148,7 +148,8 @@ class SamplingOptions:
     n: int = 100_000
     n0: int = 100
     alpha: float = 1e-3
-    seed: int = 0
+    seed: int | None = None
+    """None: that of the run if there is one, else a random one."""
     method: str | None = None
     skip: int = 1
     max: int | None = None
@@ -163,7 +164,8 @@ class SamplingOptions:
         if self.max is not None:
             check_integer("max", self.max, least=1)
         check_alpha(self.alpha)
-        check_seed("seed", self.seed)
+        if self.seed is not None:
+            check_seed("seed", self.seed)
         if self.method is not None:
             check_method(self.method)
         if self.fixed and self.adaptive is not None:
@@ -177,7 +179,8 @@ class SamplingOptions:
     def plan(self, queries: Sequence[Query]) -> SamplingPlan:
         """Return the sampling plan of an image."""
         stopping = self.stopping(queries)
-        return SamplingPlan(self.n, self.n0, self.alpha, self.seed, self.method, stopping)
+        seed = seed_or_fresh(self.seed)
+        return SamplingPlan(self.n, self.n0, self.alpha, seed, self.method, stopping)
 
     def stopping(self, queries: Sequence[Query]) -> Stopping | None:
         """Return when sampling stops; None: after n samples."""
@@ -377,7 +380,12 @@ def sampling_options(n: int, *others: Decorator) -> Decorator:
         click.option(
             "--alpha", default=1e-3, show_default=True, help="Failure probability per image."
         ),
-        click.option("--seed", default=0, show_default=True, help="Seed of the noise."),
+        click.option(
+            "--seed",
+            type=int,
+            help="Seed of the noise: only to repeat a result.  [a random one, which is recorded; "
+            "that of the run where one is resumed]",
+        ),
         *others,
     )
 

@@ -52,6 +52,8 @@ class Overview:
     indices: Sequence[int]
     """The selected images."""
     out: Path
+    random_seed: bool = False
+    """Whether the seed is yet to be drawn, as for a dry run."""
 
     @cached_property
     def left(self) -> int:
@@ -97,6 +99,7 @@ class Overview:
             row("labels", labels),
             row("deformation", f"{options['deformation']}: {noise}; {classifier.padding} padding"),
             row("samples", sampling_words(self.plan, self.queries)),
+            row("seed", "a random one" if self.random_seed else str(self.plan.seed)),
             row("execution", execution),
             row("folder", f"{self.out}, " + (f"{read} and read from there" if done else "new")),
         ]
@@ -230,14 +233,14 @@ def content_words(law: NoiseLaw, space: Space) -> str:
 
 
 def sampling_words(plan: SamplingPlan, queries: Sequence[Query]) -> str:
-    """Return the samples of an image, the level, the seed and the bound in words."""
+    """Return the samples of an image, the level and the bound in words."""
     number = f"n0 = {plan.n0:,}, then n = {plan.n:,}"
     if plan.stopping is not None:
         ends = [query.words for query in queries]
         if plan.stopping.tolerance is not None:
             ends.append(f"within {plan.stopping.tolerance}")
         number = f"n0 = {plan.n0:,}, then until decided ({'; '.join(ends)}), at most {plan.n:,}"
-    return f"{number} per image; alpha = {plan.alpha:g}, seed {plan.seed}, bound {plan.bound}"
+    return f"{number} per image; alpha = {plan.alpha:g}, bound {plan.bound}"
 
 
 def likely_causes(origin: Origin, images: ImageSet, *, below: bool) -> list[str]:

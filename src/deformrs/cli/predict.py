@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -27,8 +27,10 @@ from deformrs.cli.parameters import is_typed
 from deformrs.data import load_image
 from deformrs.data.folders import SUFFIXES, is_image_file, stored_size
 from deformrs.data.preparation import Preparation
+from deformrs.dataset import tensor_digest
 from deformrs.errors import InputError, ModelError, printable
 from deformrs.geometry import size_of
+from deformrs.plan import seed_or_fresh
 from deformrs.rounding import format_down
 from deformrs.runs import Result, read_run
 from deformrs.smoothing import SmoothedClassifier
@@ -79,13 +81,15 @@ def predict(
                 smoothing, padding_given=is_typed("padding"), trust_code=model.trust_code
             )
         _check_given(model, smoothing)
-    failed = False
+    given, sampling = sampling.seed, replace(sampling, seed=seed_or_fresh(sampling.seed))
+    failed = done = False
     notes: Counter[str] = Counter()
     for prediction in predictions(files, model, smoothing, sampling, queries, run):
         if isinstance(prediction, Failure):
             failed = True
             click.echo(f"error: {prediction.error}", err=True)
         else:
+            done = True
             click.echo(prediction.json if as_json else prediction.words)
             for kind, note in prediction.notes.items():
                 if kind not in notes:
@@ -94,6 +98,8 @@ def predict(
     for kind, count in notes.items():
         if count > 1:
             click.echo(f"note: {kind}: {count - 1} more of these images", err=True)
+    if done and given is None and not as_json:  # where every line has it
+        click.echo(f"note: the noise is random; --seed {sampling.seed} repeats it", err=True)
     if failed:
         raise click.exceptions.Exit(1)
 
@@ -144,6 +150,7 @@ class Prediction:
                 "p_lower": float(format_down(c.p_lower, 12)),
                 "n": c.counts.n,
                 "alpha": c.alpha,
+                "seed": c.seed,
                 "size": c.space.size,
                 "prepared": self.prepared,
             },
@@ -168,7 +175,8 @@ def predictions(
 ) -> Iterator[Prediction | Failure]:
     """Yield the prediction for each file; it depends on the image and the seed, not on the others.
 
-    With `run`, raise unless the model is still the one that was certified there.
+    Images with other pixels get other noise. With `run`, raise unless the model is still the one
+    that was certified there.
     """
     loaded = model.load() if run is None else load_model_of_run(run, model, smoothing)
     names = loaded.class_names
@@ -183,7 +191,12 @@ def predictions(
                 for query in queries:
                     query.check(classifier.deformation.space(size))
             certificate = classifier.certify(
-                image, sampling.n, sampling.n0, sampling.alpha, sampling.seed
+                image,
+                sampling.n,
+                sampling.n0,
+                sampling.alpha,
+                sampling.seed,
+                index=int(tensor_digest(image), 16),
             )
         except (InputError, ModelError) as error:
             yield Failure(error)

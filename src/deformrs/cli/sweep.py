@@ -169,7 +169,11 @@ def _row(run: SweepRun, results: Sequence[Result], columns: Sequence[str]) -> li
 @click.option("--epochs", type=int, help="Replaces that of the recipe.")
 @click.option("--batch-size", type=int, help="Replaces that of the recipe.")
 @click.option("--consistency", type=float, help="Weight of consistency regularisation.")
-@click.option("--seed", type=int, help="Seed of training and certification.  [0]")
+@click.option(
+    "--seed",
+    type=int,
+    help="Seed of training and certification.  [0 to train, a random one to certify]",
+)
 @click.option("--n", type=int, help="Samples of an image, at most.  [100000]")
 @click.option("--max", "most", type=int, help="Certify only N images.")
 @click.option("--radii", type=NonEmpty(), help="Radii to decide, e.g. 10deg,30deg.")

@@ -16,7 +16,7 @@ from deformrs.cli.options import (
     plain_options,
 )
 from deformrs.cli.training_options import StartOptions, TrainingOptions, TrainingRequest
-from deformrs.config import Config
+from deformrs.config import Config, ConfigValue
 from deformrs.data.loading import data_of
 from deformrs.dataset import select_indices
 from deformrs.errors import InputError
@@ -142,7 +142,7 @@ class SweepRun:
             "smoothing": dataclasses.asdict(self.smoothing),
             "training": dataclasses.asdict(self.training),
             "test": dict(plain_options(self.test)),
-            "sampling": dataclasses.asdict(self.sampling),
+            "sampling": dataclasses.asdict(self.sampling) | {"seed": self._seed()},
             "stopping": dict(stopping.to_config()) if stopping else {},
             "model": {"precision": self.model.precision},
         }
@@ -154,6 +154,12 @@ class SweepRun:
                 table.pop(key, None)
         mark: Config = json.loads(json.dumps(options))  # tuples become lists, as in the file
         return mark
+
+    def _seed(self) -> ConfigValue:
+        """Return the seed of its certificates: the one requested, or the one that was drawn."""
+        if self.sampling.seed is None and (self.folder / CONFIG).exists():
+            return read_config(self.folder).get("seed")
+        return self.sampling.seed
 
     def _files(self) -> list[Path]:
         """Files whose content the results depend on: code, weights, arrays of images."""

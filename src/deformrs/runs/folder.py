@@ -18,12 +18,12 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from deformrs.certificate import Certificate
+from deformrs.certificate import Certificate, Counts
 from deformrs.checks import check_alpha
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError, damaged
@@ -39,6 +39,7 @@ from deformrs.runs.records import (
     to_record,
 )
 from deformrs.runs.tally import Tally, remove_tally
+from deformrs.space import Space
 from deformrs.statistics import check_method, is_anytime
 
 
@@ -304,8 +305,12 @@ def read_results(
         )
     if is_anytime(method):
         check_alpha(alpha, below=0.5)
-    # Many images have the same counts.
-    certify = cache(partial(law.certify, alpha=alpha, method=method))
+
+    @cache  # many images have the same counts
+    def certify(counts: Counts, space: Space) -> Certificate:
+        certificate = law.certify(counts, space, alpha, method)
+        return replace(certificate, seed=settings.get("seed"))
+
     results: list[Result] = []
     seen: set[int] = set()
     # Bytes that are not text become characters that are not JSON, and their line is named.

@@ -25,6 +25,7 @@ from deformrs.deformations import Deformation
 from deformrs.errors import InputError
 from deformrs.geometry import Padding, check_images, size_of
 from deformrs.inputs import Dataset, ImageLike, LabelledImages, as_dataset, as_image, as_pair
+from deformrs.plan import seed_or_fresh
 from deformrs.report.curves import save_figure
 from deformrs.report.gallery.tiles import (
     DPI,
@@ -224,18 +225,20 @@ def sample_exhibit(
     *,
     n: int | None = None,
     alpha: float = 1e-3,
-    seed: int = 0,
+    seed: int | None = None,
     progress: Progress | None = None,
 ) -> ExhibitSamples:
     """Deform an exhibit as `deform_exhibit` does, and predict every image.
 
     Each prediction takes as many samples as decide it, at most `n`: by default MOST_SAMPLES, or
-    those of the certificate if these are more. `progress` receives their number.
+    those of the certificate if these are more. By default the same deformations are shown every
+    time, and their noise is random. `progress` receives the number of samples.
     """
     exhibit.check_classifier(classifier)
     row = deform_exhibit(
-        exhibit, classifier.deformation, count, padding=classifier.padding, seed=seed
+        exhibit, classifier.deformation, count, padding=classifier.padding, seed=seed or 0
     )
+    seed = seed_or_fresh(seed)
     most = max(MOST_SAMPLES, exhibit.certificate.counts.n) if n is None else n
     original, *samples = [
         dataclasses.replace(
@@ -299,7 +302,7 @@ def gallery(
     columns: int = 8,
     n: int | None = None,
     alpha: float | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     class_names: Sequence[str] | None = None,
     path: Path | str | None = None,
 ) -> Figure:
@@ -336,7 +339,7 @@ def gallery(
         raise InputError("n", n, "is that of the run", "leave it out, or give a classifier")
     else:
         run = _read(source, alpha)
-        rows = _stored_rows(run, images, indices, columns, seed)
+        rows = _stored_rows(run, images, indices, columns, seed or 0)
         class_names = class_names or stored_names(run.config)
     figure = samples_figure(rows, class_names)
     if path is not None:
@@ -406,7 +409,7 @@ def _certified_rows(
     columns: int,
     n: int,
     alpha: float,
-    seed: int,
+    seed: int | None,
 ) -> list[ExhibitSamples]:
     if images is None:
         raise InputError("images", None, "must be given for a classifier", "e.g. [image]")
