@@ -20,6 +20,7 @@ from deformrs.bars import Progress, ProgressChoice
 from deformrs.certificate import Certificate
 from deformrs.data.preparation import pixels_digest
 from deformrs.dataset import certify_dataset, images_together, select_indices, tensor_digest
+from deformrs.determinism import Replay
 from deformrs.errors import InputError, ModelError
 from deformrs.execution import Compiled
 from deformrs.inputs import ImageLike
@@ -382,9 +383,10 @@ def test_a_group_that_is_not_full_is_filled_up() -> None:
             plan: SamplingPlan | None = None,
             progress: ProgressChoice = None,
             tally: Tally | None = None,
+            replay: Replay | None = None,
         ) -> list[Certificate]:
             batches.append(list(indices or ()))
-            return super().certify_batch(images, indices, plan, progress, tally)
+            return super().certify_batch(images, indices, plan, progress, tally, replay)
 
     g = Recorded(smoothed().model, Rotation(), Uniform(2.0), 5)
     results = list(certify_dataset(g, IMAGES[:6], n=100, together=4))

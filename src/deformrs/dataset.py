@@ -20,6 +20,7 @@ from deformrs import __version__
 from deformrs.bars import CertificationBar, Progress, ProgressChoice
 from deformrs.checks import check_integer
 from deformrs.config import Config
+from deformrs.determinism import Replay
 from deformrs.errors import InputError, ModelError
 from deformrs.geometry import size_of
 from deformrs.inputs import Dataset, LabelledImages, as_dataset, as_image, as_label, as_pair
@@ -148,6 +149,7 @@ def begin(
         plan.stopping.check(classifier.deformation.space(size_of(first)))
     if out is None or not (Path(out) / CERTIFICATES).exists():  # a finished run is only read
         _check_plan(classifier, plan, images, indices, first)
+        classifier.check_fixed(first, plan.n0 + plan.n)
     if together is None:  # resumed, the same batches as before
         together = _stored_together(out) or images_together(classifier, first, plan)
     check_integer("together", together, least=1)
@@ -173,6 +175,23 @@ def begin(
             else Run.open(Path(out), classifier.noise, plan.alpha, plan.bound, config)
         )
         samples = None if plan.stopping else plan.n0 + plan.n
+        replay = Replay() if classifier.check_model else None
+
+        def check_replayed(run: Run | None, *, end: bool = False) -> None:
+            difference = None if replay is None else replay.difference(end=end)
+            if difference is not None:
+                name = _name(images, difference.index)
+                error = ModelError(
+                    f"the prediction for {name}",
+                    f"not repeated ({difference.changed} of {difference.total} of the same samples "
+                    "now have another class)",
+                    "must be a fixed function of the image: no result of this run can be trusted",
+                    "find what the model remembers or draws at random, and begin another run",
+                )
+                if run is not None:
+                    run.mark_unsound(str(error))
+                raise error
+
         with opened as run, CertificationBar(progress, len(indices), samples) as bar:
             done = {result.index: result for result in run.results} if run else {}
             missing = [index for index in indices if index not in done]
@@ -198,7 +217,8 @@ def begin(
                 if not done.keys() >= set(places):
                     # The whole group again: its batches are then the same as without interruption.
                     with run.tally(group.names) if run else nullcontext() as tally:
-                        certified = group.certify(plan, bar.progress, tally)
+                        certified = group.certify(plan, bar.progress, tally, replay)
+                    check_replayed(run)  # before its results are stored
                     made = [result for result in certified if result.index not in done]
                     if run and tally:
                         run.add_all(made, seconds=tally.seconds / len(places))
@@ -206,6 +226,7 @@ def begin(
                 for index in places:
                     bar.finish()
                     yield done.pop(index)
+            check_replayed(run, end=True)
 
     settings = run_settings(classifier.noise, plan.alpha, plan.bound)
     return config | settings, results()
@@ -470,14 +491,18 @@ class _Group:
         columns = zip(self.indices, self.labels, self.digests, strict=True)
         return [{"index": i, "label": label, "pixels": pixels} for i, label, pixels in columns]
 
-    def certify(self, plan: SamplingPlan, progress: Progress, tally: Tally | None) -> list[Result]:
+    def certify(
+        self, plan: SamplingPlan, progress: Progress, tally: Tally | None, replay: Replay | None
+    ) -> list[Result]:
         """Return the results of the group, in order."""
         certificates, predictions = [], []
         batches = [*self._batches(plan)]
         if len(batches) > 1:
             tally = None  # it knows the steps of one batch of images only
         for images, indices in batches:
-            certificates += self.classifier.certify_batch(images, indices, plan, progress, tally)
+            certificates += self.classifier.certify_batch(
+                images, indices, plan, progress, tally, replay
+            )
             predictions += self.classifier.classify(images)
         # The copies that fill up a group come last, and are dropped here.
         columns = (self.labels, certificates, predictions, self.sources, self.digests)

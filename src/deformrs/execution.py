@@ -193,18 +193,3 @@ def no_memory(images: Tensor) -> NoMemoryError:
         "must hold a batch",
         "choose a smaller batch size, or resize the images",
     )
-
-
-def check_evaluating(model: Callable[[Tensor], Tensor]) -> None:
-    """Raise for a module in training mode, also behind a bound method.
-
-    The inside of a plain function cannot be checked.
-    """
-    module = getattr(model, "__self__", model)
-    if isinstance(module, nn.Module) and any(part.training for part in module.modules()):
-        raise ModelError(
-            "the model",
-            "in training mode",
-            "must be fixed: dropout and batch statistics would change it from sample to sample",
-            "call model.eval()",
-        )

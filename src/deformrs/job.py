@@ -28,7 +28,6 @@ from deformrs.models import (
     LoadedModel,
     NetworkSpec,
     PrecisionChoice,
-    check_fixed,
     load_model,
 )
 from deformrs.noise import NoiseLaw
@@ -151,7 +150,6 @@ def smooth(
             "correct the names, or give none",
         )
     batch_size = batch_size or automatic_batch_size(model, image, place)
-    check_fixed(model.module, torch.stack([image, image.flip(-1)]).to(place), batch_size)
     return SmoothedClassifier(
         model.module,
         deformation,

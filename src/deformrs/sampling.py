@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Protocol, TypeVar, get_args
@@ -16,6 +17,7 @@ from torch import Tensor
 from deformrs.bars import Progress as Progress
 from deformrs.checks import check_choice
 from deformrs.deformations import Deformation
+from deformrs.determinism import Replay, ShownBatch
 from deformrs.errors import (
     DeformRSError,
     InputError,
@@ -100,13 +102,14 @@ class Sampler:
         shift: Tensor | None = None,
         progress: Progress | None = None,
         tally: Tally | _Fingerprint | None = None,
+        replay: Replay | None = None,
     ) -> NDArray[np.int64]:
         """Return how often each class is predicted, for each row that the spans name: [rows, K].
 
         images: [k, c, h, w]; rows: k by default; shift: [1, d], added to all params; draws: cached
-        noise of the same seed; tally: stores the counts of finished batches. The counts stay on the
-        device until the end or until they are stored, and memory does not grow with the number of
-        samples.
+        noise of the same seed; tally: stores the counts of finished batches; replay: keeps some
+        batches. The counts stay on the device until the end or until they are stored, and memory
+        does not grow with the number of samples.
         """
         rows = len(images) if rows is None else rows
         self.warm_up(images)
@@ -118,7 +121,11 @@ class Sampler:
         total = torch.zeros((), dtype=torch.float64, device=device)  # of the largest logits
 
         def logits_of(batch: tuple[Span, ...]) -> tuple[Tensor, Tensor]:
-            return self._logits(batch, noise, images, rows, shift)
+            logits, row = self._logits(batch, noise, images, rows, shift)
+            if replay is not None:
+                shown = partial(self._shown, batch, logits, images, seed=seed, shift=shift)
+                replay.add(shown)
+            return logits, row
 
         def table(counts: Tensor, undefined: Tensor) -> NDArray[np.int64]:
             # Not checked after every batch, which would make the device wait.
@@ -153,6 +160,7 @@ class Sampler:
                     shift=shift,
                     progress=progress,
                     tally=tally,
+                    replay=replay,
                 )
             if progress is not None:
                 progress.sampled(_samples_of(batch))
@@ -178,11 +186,13 @@ class Sampler:
         seed: int,
         progress: Progress | None = None,
         tally: Tally | None = None,
+        replay: Replay | None = None,
     ) -> NDArray[np.int64]:
         """Return the class counts of each image, sampled until it is decided: [k, K].
 
         After each number of samples in `rule.looks`, the rule decides from the counts of the
-        candidate classes which images need no more. tally: stores the counts at late looks.
+        candidate classes which images need no more. tally: stores the counts at late looks;
+        replay: keeps some batches.
         """
         counts = np.zeros((len(images), self._num_classes), dtype=np.int64)
         active: NDArray[np.intp] = np.arange(len(images))
@@ -194,7 +204,13 @@ class Sampler:
             spans = [Span(indices[i], Stage.ESTIMATE, start, stop, i, i) for i in active.tolist()]
             fingerprint = _Fingerprint()
             counts = counts + self.count(
-                images, spans, seed=seed, draws=draws, progress=progress, tally=fingerprint
+                images,
+                spans,
+                seed=seed,
+                draws=draws,
+                progress=progress,
+                tally=fingerprint,
+                replay=replay,
             )
             # The first looks are too short to tell one model from another by.
             if tally is not None and self._fitting == size and stop >= BLOCK:
@@ -351,6 +367,30 @@ class Sampler:
                 "set num_classes to what the model returns, or wrap the model",
             )
         return logits, row
+
+    def _shown(
+        self,
+        batch: tuple[Span, ...],
+        logits: Tensor,
+        images: Tensor,
+        *,
+        seed: int,
+        shift: Tensor | None,
+    ) -> ShownBatch:
+        """Return a batch that can be shown to the model again, in the very same way."""
+        size, used = self._fitting, sorted({span.image for span in batch})
+        if len(images) > 1:  # a single image has another program
+            used += used[: max(0, 2 - len(used))]
+        own = images[used]
+        spans = tuple(replace(span, image=used.index(span.image)) for span in batch)
+
+        @torch.inference_mode()
+        def predict() -> Tensor | None:
+            if self._fitting != size:  # other batches may round otherwise
+                return None
+            return self._logits(spans, self.draws(own, seed), own, 0, shift)[0].argmax(dim=1)
+
+        return ShownBatch(batch, logits.argmax(dim=1), predict)
 
     def _logits_under(
         self, raw: Tensor, images: Tensor, shift: Tensor | None, law: NoiseLaw | None = None

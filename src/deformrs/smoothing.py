@@ -16,11 +16,11 @@ from deformrs.bars import CertificationBar, Progress, ProgressChoice
 from deformrs.certificate import Certificate, Counts
 from deformrs.checks import check_alpha, check_choice, check_integer, check_seed
 from deformrs.deformations import Deformation
-from deformrs.errors import InputError
+from deformrs.determinism import Replay, check_evaluating, check_fixed
+from deformrs.errors import InputError, NoMemoryError
 from deformrs.execution import (
     Compiled,
     ReadyModel,
-    check_evaluating,
     scores_of,
     usable_device,
 )
@@ -45,6 +45,10 @@ class SmoothedClassifier:
     how its parameters are drawn, `padding` what lies outside the image. `num_classes` is read from
     the model's first output if it is None. `batch_size`, `compiled` and `device` change speed and
     memory, not which noise is drawn.
+
+    Before it is sampled, the model is tried on a few images of each shape: one whose logits depend
+    on other images, on earlier calls or on chance is refused, since no certificate would hold.
+    `check_model=False` leaves that out, and is your promise.
 
     Images are floats in [0, 1], [c, h, w] or [h, w], as tensors or NumPy arrays; or bytes, also
     [h, w, c]; or PIL images. They are not resized.
@@ -73,6 +77,7 @@ class SmoothedClassifier:
     batch_size: int = 256
     compiled: Compiled = "no"
     device: torch.device | str | None = None
+    check_model: bool = True
 
     def __post_init__(self) -> None:
         if not callable(self.model) or isinstance(self.model, type):
@@ -149,12 +154,14 @@ class SmoothedClassifier:
         plan: SamplingPlan | None = None,
         progress: ProgressChoice = None,
         tally: Tally | None = None,
+        replay: Replay | None = None,
     ) -> list[Certificate]:
         """Certify several images of one size, whose samples share batches.
 
         `images` is a sequence of images or one array, [n, c, h, w]; `indices` are their numbers in
         their dataset, by default 0, 1, and so on. The default plan is that of `certify`.
-        `tally` stores counts meanwhile, so that an interrupted call is resumed.
+        `tally` stores counts meanwhile, so that an interrupted call is resumed; `replay` keeps
+        batches to be shown to the model again.
 
         >>> import torch
         >>> from deformrs import Rotation, SamplingPlan, SmoothedClassifier, Uniform
@@ -173,7 +180,7 @@ class SmoothedClassifier:
                 "plan", repr(plan), "must be a SamplingPlan", "e.g. SamplingPlan(n=1000, seed=0)"
             )
         indices = range(len(images)) if indices is None else indices
-        batch, space = self._validated(images, indices, plan.seed)
+        batch, space = self._validated(images, indices, plan.seed, plan.n0 + plan.n)
         rule = self._rule(plan, space)
         # Select: n0 samples choose each image's candidate class.
         # Estimate: n fresh samples, or as few as decide every query, count its hits.
@@ -181,7 +188,9 @@ class SmoothedClassifier:
         select = _spans(indices, Stage.SELECT, plan.n0)
         samples = plan.n0 + plan.n if rule is None else None
         with CertificationBar(progress, k, samples) as bar:
-            count = partial(self.sampler.count, batch, seed=plan.seed, progress=bar.progress)
+            count = partial(
+                self.sampler.count, batch, seed=plan.seed, progress=bar.progress, replay=replay
+            )
             if rule is None:
                 estimate = _spans(indices, Stage.ESTIMATE, plan.n, first_row=k)
                 counts = count([*select, *estimate], 2 * k, tally=tally)  # they share batches
@@ -196,6 +205,7 @@ class SmoothedClassifier:
                     seed=plan.seed,
                     progress=bar.progress,
                     tally=tally,
+                    replay=replay,
                 )
         # Bound the candidate's probability, and certify the shifts that this allows.
         stages = map(Counts, _rows(selection), _rows(estimation))
@@ -255,7 +265,7 @@ class SmoothedClassifier:
         """Return the class counts of several images of one size, whose samples share batches."""
         check_integer("n0" if stage == Stage.SELECT else "n", n, least=1)
         seed = seed_or_fresh(seed)
-        batch, space = self._validated(images, indices, seed)
+        batch, space = self._validated(images, indices, seed, n)
         centre = None
         if shift is not None:
             row = space.reduced(space.as_shift(shift))
@@ -304,7 +314,8 @@ class SmoothedClassifier:
         if self.num_classes is None:
             check_evaluating(self.model)
             with torch.inference_mode():
-                scores = scores_of(self.model, image[None].to(self.device_for(image)))
+                # A copy: what a model does to its input must not reach the caller's image.
+                scores = scores_of(self.model, image[None].to(self.device_for(image), copy=True))
             object.__setattr__(self, "num_classes", scores.shape[1])
         return self.num_classes  # type: ignore[return-value]
 
@@ -330,6 +341,7 @@ class SmoothedClassifier:
         images: Sequence[ImageLike] | Tensor | NDArray[np.generic],
         indices: Sequence[int],
         seed: int,
+        samples: int,
     ) -> tuple[Tensor, Space]:
         """Check everything that sampling needs; return the batch and its parameter space."""
         if not len(images) or len(images) != len(indices):
@@ -342,11 +354,35 @@ class SmoothedClassifier:
         check_seed("seed", seed)
         for index in indices:
             check_seed("index", index)
-        check_evaluating(self.model)
         batch = self._stacked(images)
         space = self.deformation.space(size_of(batch))
         self.noise.check_for_sampling(space)
+        self.check_fixed(batch[0], samples * len(batch))
         return batch, space
+
+    @cached_property
+    def _checked(self) -> set[tuple[object, ...]]:
+        return set()
+
+    def check_fixed(self, image: Tensor, samples: int) -> None:
+        """Raise unless the model is a fixed function, tried once for each shape and batch size.
+
+        image: [c, h, w]; samples: how many of them batches are filled with.
+        """
+        check_evaluating(self.model)  # it may be switched at any time
+        size, image = min(self.batch_size, samples), image.to(self.device_for(image))
+        key = (image.shape, image.dtype, image.device, size)
+        if not self.check_model or key in self._checked:
+            return
+        while True:
+            try:
+                check_fixed(self.model, torch.stack([image, image.flip(-1)]), size)
+                break
+            except NoMemoryError:
+                if size == 1:
+                    raise
+                size //= 2  # as sampling does, which says so
+        self._checked.add(key)
 
     def _stacked(self, images: Sequence[ImageLike] | Tensor | NDArray[np.generic]) -> Tensor:
         """Return images of one size as a batch on their device: [k, c, h, w]."""

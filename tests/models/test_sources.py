@@ -11,8 +11,8 @@ import torch
 from small_files import digest_of, export, scores, some_images, tiny_net
 
 from deformrs.data.preparation import Preparation
+from deformrs.determinism import check_evaluating
 from deformrs.errors import InputError
-from deformrs.execution import check_evaluating
 from deformrs.models import NetworkSpec, SmallCNN, load_model
 from deformrs.models.sources import FORMS
 

@@ -3,9 +3,9 @@
 They take images in [0, 1] and include their normalisation.
 """
 
-from deformrs.models.determinism import check_fixed, check_num_classes
+from deformrs.determinism import check_fixed
 from deformrs.models.inference import Precision, PrecisionChoice
-from deformrs.models.initial import InitialNetwork, initial_network
+from deformrs.models.initial import InitialNetwork, check_num_classes, initial_network
 from deformrs.models.networks import ResNet18, ResNet50, SmallCNN
 from deformrs.models.saved import save_model
 from deformrs.models.sources import load_model

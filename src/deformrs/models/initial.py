@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from deformrs.checks import check_integer, check_seed
 from deformrs.config import Config
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
-from deformrs.models.determinism import check_num_classes
+from deformrs.execution import scores_of
 from deformrs.models.networks import (
     LIBRARIES,
     OWN_NAMES,
@@ -33,7 +33,7 @@ from deformrs.models.saved import (
     read_description,
 )
 from deformrs.models.sources import unknown_source
-from deformrs.models.types import NetworkSpec
+from deformrs.models.types import Classifier, NetworkSpec
 from deformrs.models.weights import State, fit_resized, read_state, require_file, state_digest
 from deformrs.runs.files import file_digest
 
@@ -306,3 +306,24 @@ def _has_weights(name: str, source: str, remedy: str) -> InputError:
 
 def _files(weights: Path) -> Config:
     return {"files": {weights.name: file_digest(weights)}}
+
+
+def check_num_classes(spec: NetworkSpec, num_classes: int, images: Tensor) -> None:
+    """Raise unless the network returns `num_classes` logits for images [n, c, h, w] in [0, 1].
+
+    Its weights and its mode are left unchanged.
+    """
+    modes = [(part, part.training) for part in spec.module.modules()]
+    try:
+        with torch.no_grad():
+            logits = scores_of(Classifier(spec, torch.float32).eval().to(images.device), images)
+    finally:
+        for part, mode in modes:
+            part.training = mode
+    if logits.shape[1] != num_classes:
+        raise InputError(
+            "the number of logits of the network",
+            logits.shape[1],
+            f"must be {num_classes}, one for each class of the data",
+            f"build it for {num_classes} classes",
+        )

@@ -4,6 +4,7 @@
     certificates.jsonl   one line per image, written as soon as it is certified
     times.tsv            index and seconds of each, apart: equal runs have equal other files
     partial.json         class counts of the images that are being sampled
+    unsound.txt          why the run is refused: its model turned out not to be a fixed function
 
 Certificates and times may be packed, as `.xz`: such a run is read, but not written to.
 
@@ -111,6 +112,9 @@ def located_code(text: str, folder: Path, options: Config) -> str:
 
 CONFIG, CERTIFICATES, TIMES = "config.json", "certificates.jsonl", "times.tsv"
 
+UNSOUND = "unsound.txt"
+"""Says why the results cannot be trusted: the model did not repeat its predictions."""
+
 GENERATOR, TORCH = "generator", "torch"
 """The setting that names the generator of the noise, and the one of runs that do not name any."""
 
@@ -193,6 +197,10 @@ class Run:
         if seconds is not None:
             with (self.folder / TIMES).open("a") as times:
                 times.writelines(f"{result.index}\t{seconds:.6f}\n" for result in results)
+
+    def mark_unsound(self, reason: str) -> None:
+        """Let the run be refused from now on by whatever reads it."""
+        write_atomically(self.folder / UNSOUND, reason + "\n")
 
     def tally(self, images: Sequence[Config]) -> Tally:
         """Return what stores the class counts of these images while they are sampled."""
@@ -287,6 +295,13 @@ def read_results(
 ) -> list[Result]:
     """Return the results in a folder, which must belong to the configuration."""
     path = folder / CERTIFICATES
+    if (folder / UNSOUND).exists():
+        raise InputError(
+            f"the run in {folder}",
+            f"marked as unsound ({(folder / UNSOUND).read_text(errors='replace').strip()[:300]})",
+            "must not be used",
+            "certify a fixed model into another folder",
+        )
     content = stored_bytes(path)
     if content is None:
         return []
