@@ -31,10 +31,20 @@ def network() -> SmallCNN:
     return SmallCNN(num_classes=5, width=4, seed=3).eval()
 
 
-def smoothed(model: Model | None = None, batch_size: int = 64) -> SmoothedClassifier:
-    """Return a classifier of five classes, smoothed over rotations up to two radians."""
+def smoothed(
+    model: Model | None = None, batch_size: int = 64, *, check_model: bool = True
+) -> SmoothedClassifier:
+    """Return a classifier of five classes, smoothed over rotations up to two radians.
+
+    Tests that count the calls of a model leave its check out.
+    """
     return SmoothedClassifier(
-        model or network(), Rotation(), Uniform(2.0), 5, batch_size=batch_size
+        model or network(),
+        Rotation(),
+        Uniform(2.0),
+        5,
+        batch_size=batch_size,
+        check_model=check_model,
     )
 
 

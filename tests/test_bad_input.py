@@ -54,14 +54,14 @@ BAD_ARGUMENTS: dict[str, tuple[dict[str, object], str]] = {
 BAD_MODELS: dict[str, tuple[Model, str]] = {
     "NaN": (nan_model, "NaN.*check the weights"),
     "too few classes": (lambda x: torch.zeros(len(x), 4), r"\(64, 4\).*\(64, 5\).*num_classes"),
-    "labels instead of scores": (lambda x: torch.zeros(len(x)), r"of shape \(64,\)"),
+    "labels instead of scores": (lambda x: torch.zeros(len(x)), r"of shape \(8,\)"),
     "one score": (lambda x: x.mean((1, 2, 3))[:, None], r"one for each.*cat\(\[-z, z\], 1\)"),
     "integers": (lambda x: torch.zeros(len(x), 5, dtype=torch.long), "int64 of shape"),
     "one row for all": (lambda x: torch.zeros(1, 5), r"of shape \(1, 5\)"),
     "not a tensor": (lambda x: [0.0] * len(x), "a list"),  # type: ignore[dict-item, return-value]
     "infinite": (lambda x: torch.full((len(x), 5), math.inf), "infinite"),
     "no score at all": (lambda x: torch.full((len(x), 5), -math.inf), "infinite"),
-    "other channels": (SmallCNN(num_classes=5, channels=3, width=4).eval(), "channels.*64, 1, 12"),
+    "other channels": (SmallCNN(num_classes=5, channels=3, width=4).eval(), "channels.*8, 1, 12"),
     "other precision": (SmallCNN(num_classes=5, width=4).eval().bfloat16(), "float32 images"),
     "bound method": (SmallCNN(num_classes=5, width=4).forward, "training mode"),
     "training mode": (SmallCNN(num_classes=5, width=4), r"training mode.*model.eval\(\)"),

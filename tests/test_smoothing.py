@@ -128,7 +128,9 @@ class TestSampling:
         def cycle(images: Tensor) -> Tensor:
             return torch.eye(5)[[next(turn) % 5 for _ in images]]
 
-        assert smoothed(cycle, batch_size=13).count(IMAGE, 1001, Stage.PREDICT) == (
+        assert smoothed(cycle, batch_size=13, check_model=False).count(
+            IMAGE, 1001, Stage.PREDICT
+        ) == (
             201,
             200,
             200,
@@ -149,7 +151,7 @@ class TestSampling:
             most_alive = max(most_alive, sum(ref() is not None for ref in born))
             return scores
 
-        smoothed(watch, batch_size=100).count(IMAGE, 20_000, Stage.PREDICT)
+        smoothed(watch, batch_size=100, check_model=False).count(IMAGE, 20_000, Stage.PREDICT)
         assert largest == 100
         assert most_alive <= 4
 
@@ -170,7 +172,7 @@ class TestSampling:
             return torch.zeros(len(images), 5)
 
         monkeypatch.setattr(Uniform, "raw", counted)
-        smoothed(watch, batch_size=100).count(IMAGE, 20_000, Stage.PREDICT)
+        smoothed(watch, batch_size=100, check_model=False).count(IMAGE, 20_000, Stage.PREDICT)
         assert drawn >= seen == 20_000
         assert most_ahead <= BLOCK
 
@@ -183,7 +185,9 @@ class TestSampling:
                 darkest[padding] = min(darkest.get(padding, 1.0), float(images.min()))
                 return torch.zeros(len(images), 2)
 
-            g = SmoothedClassifier(watch, Rotation(), Uniform(1.0), 2, padding=padding)
+            g = SmoothedClassifier(
+                watch, Rotation(), Uniform(1.0), 2, padding=padding, check_model=False
+            )
             g.count(torch.ones(1, 8, 8), 50, Stage.PREDICT)
         assert darkest["zeros"] == 0
         assert darkest["border"] > 0.999

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from deformrs import Rotation, SmoothedClassifier, Uniform
+from deformrs import SmoothedClassifier
 from deformrs.dataset import certify_dataset
 from deformrs.errors import ModelError, ScarcityWarning
 from deformrs.models import SmallCNN
@@ -49,7 +49,11 @@ class Watched(nn.Module):
 def certify(out: Path, model: nn.Module | SmoothedClassifier, **options: Any) -> list[int]:
     """Certify three images into a folder; return how many samples were continued, and when."""
     resumed: list[int] = []
-    g = model if isinstance(model, SmoothedClassifier) else smoothed(model.eval())
+    g = (
+        model
+        if isinstance(model, SmoothedClassifier)
+        else smoothed(model.eval(), check_model=False)
+    )
     settings: dict[str, Any] = {"images": IMAGES, "n": 1000, "n0": 100}
     settings |= {"progress": Progress(resumed=resumed.append)} | options
     list(certify_dataset(g, out=out, **settings))
@@ -179,7 +183,10 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "label": ("another label", {"images": [(IMAGES[0][0], 4), *IMAGES[1:]]}),
     "pixels": ("other pixels", {"images": [(IMAGES[0][0].flip(2), 0), *IMAGES[1:]]}),
     "weights": ("settings", {"model": SmallCNN(num_classes=5, width=4, seed=4)}),
-    "batch size": ("settings", {"model": smoothed(Watched().eval(), batch_size=50)}),
+    "batch size": (
+        "settings",
+        {"model": smoothed(Watched().eval(), batch_size=50, check_model=False)},
+    ),
 }
 
 
@@ -232,7 +239,7 @@ def test_counts_of_another_function_are_not_used(
         scores: Tensor = inner(images)
         return scores * (1 + shift) + bias
 
-    g = SmoothedClassifier(model, Rotation(), Uniform(2.0), 5, batch_size=64)
+    g = smoothed(model, check_model=False)
     with pytest.raises(KeyboardInterrupt):
         certify(tmp_path / "a", g, **options)
     assert (tmp_path / "a" / PARTIAL).exists()
@@ -260,7 +267,7 @@ def test_counts_under_another_deformation_are_not_used(
         scores: Tensor = inner(images)
         return torch.where(dark_corner[:, None], strength * scores, scores)
 
-    g = SmoothedClassifier(model, Rotation(), Uniform(2.0), 5, batch_size=64)
+    g = smoothed(model, check_model=False)
     with pytest.raises(KeyboardInterrupt):
         certify(tmp_path, g, n=5000, **options)
     last, strength = 0, 1.1
@@ -361,7 +368,7 @@ def test_a_compiled_model_is_continued(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(torch, "compile", lambda program, **_: program)
 
     def compiled(last: int) -> SmoothedClassifier:
-        g = smoothed(Watched(last).eval())
+        g = smoothed(Watched(last).eval(), check_model=False)
         g.sampler.compiled = "default"
         return g
 

@@ -81,7 +81,6 @@ def check_fixed(
     its logits, and no certificate would hold. Rounding is allowed for, in the precision of the
     model's weights and logits.
     """
-    check_evaluating(model)
     if images.dim() != 4 or len(images) < 2:
         raise InputError(
             "images", tuple(images.shape), "must be [n, c, h, w] with n >= 2", "pass two images"
