@@ -180,8 +180,9 @@ class SmoothedClassifier:
                 "plan", repr(plan), "must be a SamplingPlan", "e.g. SamplingPlan(n=1000, seed=0)"
             )
         indices = range(len(images)) if indices is None else indices
-        batch, space = self._validated(images, indices, plan.seed, plan.n0 + plan.n)
+        batch, space = self._validated(images, indices, plan.seed)
         rule = self._rule(plan, space)
+        self.check_fixed(batch[0], (plan.n0 + plan.n) * len(batch))
         # Select: n0 samples choose each image's candidate class.
         # Estimate: n fresh samples, or as few as decide every query, count its hits.
         k = len(batch)
@@ -265,7 +266,8 @@ class SmoothedClassifier:
         """Return the class counts of several images of one size, whose samples share batches."""
         check_integer("n0" if stage == Stage.SELECT else "n", n, least=1)
         seed = seed_or_fresh(seed)
-        batch, space = self._validated(images, indices, seed, n)
+        batch, space = self._validated(images, indices, seed)
+        self.check_fixed(batch[0], n * len(batch))
         centre = None
         if shift is not None:
             row = space.reduced(space.as_shift(shift))
@@ -341,7 +343,6 @@ class SmoothedClassifier:
         images: Sequence[ImageLike] | Tensor | NDArray[np.generic],
         indices: Sequence[int],
         seed: int,
-        samples: int,
     ) -> tuple[Tensor, Space]:
         """Check everything that sampling needs; return the batch and its parameter space."""
         if not len(images) or len(images) != len(indices):
@@ -357,7 +358,6 @@ class SmoothedClassifier:
         batch = self._stacked(images)
         space = self.deformation.space(size_of(batch))
         self.noise.check_for_sampling(space)
-        self.check_fixed(batch[0], samples * len(batch))
         return batch, space
 
     @cached_property

@@ -101,7 +101,7 @@ def test_sampling_an_exhibit_certifies_nothing_again() -> None:
         calls += len(images)
         return torch.eye(2)[1].expand(len(images), 2)
 
-    classifier = SmoothedClassifier(counting, Rotation(), Uniform(0.5), 2)
+    classifier = SmoothedClassifier(counting, Rotation(), Uniform(0.5), 2, check_model=False)
     sampled_counts: list[int] = []
     progress = Progress(sampled=sampled_counts.append)
     sample_exhibit(classifier, Exhibit(spot(), KNOWN), 4, n=40, progress=progress)
