@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import math
@@ -331,12 +332,13 @@ def test_guarantee_write_atomically_leaves_whole_files(
     write_atomically(path, "old")
 
     def pull_the_disk(descriptor: int) -> None:
-        raise OSError("no space left")
+        raise OSError(errno.ENOSPC, "no space left")
 
     monkeypatch.setattr("os.fsync", pull_the_disk)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(OSError, match="no space left.*table.md"):
         write_atomically(path, "new")
     assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 LAW = Uniform(0.5)

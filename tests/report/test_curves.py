@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from fractions import Fraction
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -156,8 +157,8 @@ def test_guarantee_save_figure_leaves_whole_images(
     save_figure(Figure(), path)
     before = path.read_bytes()
 
-    def fail(figure: Figure, file: Path, **options: object) -> None:
-        file.write_bytes(b"half")
+    def fail(figure: Figure, file: BytesIO, **options: object) -> None:
+        file.write(b"half")
         raise OSError("no space left")
 
     monkeypatch.setattr(Figure, "savefig", fail)

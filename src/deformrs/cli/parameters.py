@@ -113,7 +113,7 @@ def integers(option: str, text: str | None) -> tuple[int, ...]:
 
 def check_writable(option: str, path: Path | None) -> None:
     """Raise unless a file can be written there: checked before the work, not after it."""
-    if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
         raise click.BadParameter(
             f"{str(path)!r} must be a file in a folder that exists", param_hint=option
         )

@@ -18,11 +18,12 @@ from deformrs.cli.training_options import StartOptions, TrainingOptions, Trainin
 from deformrs.data.loading import StoredImages
 from deformrs.data.mnist import TEST
 from deformrs.errors import InputError
-from deformrs.report.document import write_report
+from deformrs.report.document import PAGE, write_report
 from deformrs.report.gallery import gallery, one_per_class
 from deformrs.report.summary import average_radius, count_certified
 from deformrs.rounding import percent_down
 from deformrs.runs import Result, read_run
+from deformrs.runs.files import below, make_folder
 from deformrs.stopping import RadiusQuery
 from deformrs.units import Unit, parse_quantity
 
@@ -67,7 +68,7 @@ def quickstart(out: Path, digits: int, epochs: int, n: int, alpha: float, seed: 
         device="cpu",
         tensorboard=False,
     )
-    out.mkdir(parents=True, exist_ok=True)
+    report = below(make_folder(out), "report")
     console = Console(highlight=False)
     start = StartOptions("small_cnn:width=32")
     request = TrainingRequest(start, DataOptions("digits", "train"), SMOOTHING, training)
@@ -77,7 +78,7 @@ def quickstart(out: Path, digits: int, epochs: int, n: int, alpha: float, seed: 
     job = prepare(model, DataOptions("digits"), SMOOTHING, out)
     results = certify_job(job, sampling, out, console, [RadiusQuery("30deg")])
 
-    write_report([read_run(out)], out / "report", radii=RADII, images=StoredImages())
+    write_report([read_run(out)], report, radii=RADII, images=StoredImages())
     exhibits = [result.index for result in one_per_class(results)][::2]
     if exhibits:
         gallery(out, indices=exhibits, columns=4, path=out / GALLERY)
@@ -92,7 +93,7 @@ def quickstart(out: Path, digits: int, epochs: int, n: int, alpha: float, seed: 
             for radius in RADII
         ),
         f"  average certified radius  {Unit.ANGLE.show_down(average_radius(results), (28, 28))}\n",
-        f"report   {out / 'report' / 'report.html'}",
+        f"report   {report / PAGE}",
         *([f"gallery  {out / GALLERY}"] if exhibits else []),
         "\nnext, with a model and images of your own:",
         "  deformrs certify --model net.py:build --weights net.pth --data photos/ --max 100 \\",

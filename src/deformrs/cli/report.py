@@ -106,6 +106,7 @@ def report(
     from deformrs.report.formats import to_text
     from deformrs.report.tables import answers_table
     from deformrs.runs import read_run, read_times, write_atomically
+    from deformrs.runs.files import below
 
     if no_images and moved is not None:
         raise click.UsageError("--images says where the images are; leave --no-images out")
@@ -126,7 +127,7 @@ def report(
         stored = [_named(run, class_names) for run in stored]
     sections = sections_of(stored, radii=split_list(radii), regions=regions, reference=reference)
     reader = None if no_images else StoredImages(moved)
-    out = out or next(folder for folder in folders if folder not in files) / "report"
+    out = out or below(next(folder for folder in folders if folder not in files), "report")
     page = write_sections(
         sections, out, images=reader, thumbnails=thumbnails, title=title, note=note
     )["report.html"]

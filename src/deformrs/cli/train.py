@@ -49,6 +49,7 @@ from deformrs.models.saved import BEST, WEIGHTS
 from deformrs.models.types import Classifier
 from deformrs.models.weights import fit_state
 from deformrs.rounding import format_down
+from deformrs.runs.files import below
 from deformrs.runs.folder import RELATIVE_TO, start_of
 from deformrs.specs import parse_deformation, parse_noise
 from deformrs.training.augmentation import fitting_augmentation, parse_augmentation
@@ -364,7 +365,7 @@ def _progress(
                 hint = f"no TensorBoard files: {install_command('tensorboard')}"
                 print_plain(console, hint)
             else:
-                board = stack.enter_context(closing(_Board(folder.path / TENSORBOARD)))
+                board = stack.enter_context(closing(_Board(below(folder.path, TENSORBOARD))))
         advance = stack.enter_context(step(console, "training, epochs", epochs))
 
         def watch(moment: Moment) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickletools
-import shutil
 import tarfile
 from itertools import takewhile
 from pathlib import Path
@@ -15,6 +13,7 @@ from numpy.typing import NDArray
 from deformrs.data.download import DownloadProgress, fetch, find_published, read_published
 from deformrs.data.image_set import StoredSplit
 from deformrs.errors import InputError
+from deformrs.runs.files import make_folder, write_atomically
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 CLASS_NAMES = (
@@ -61,25 +60,29 @@ def fetch_cifar10(
     folder: Path, split: StoredSplit, progress: DownloadProgress | None = None, url: str = URL
 ) -> None:
     """Download and unpack the binary version unless the folder has the files of the split."""
-    if all(find_published(folder, _PLACES, (name + ".bin", name)) for name in BATCHES[split]):
+    if _has(folder, split):
         return
     archive = folder / "cifar-10-binary.tar.gz"
     fetch(url, archive, MD5_ARCHIVE, _REMEDY, progress)
-    unpacked = folder / f"unpacking.{os.getpid()}.partial"
+    names = {f"{_BINARY}/{name}.bin" for batches in BATCHES.values() for name in batches}
     try:
         with tarfile.open(archive) as packed:
-            packed.extractall(unpacked, filter="data")
-        # File by file: another process may have put some of them there already.
-        (folder / _BINARY).mkdir(exist_ok=True)
-        for path in (unpacked / _BINARY).iterdir():
-            path.replace(folder / _BINARY / path.name)
+            for member in packed:
+                if member.name in names and (file := packed.extractfile(member)):
+                    make_folder(folder / _BINARY)
+                    write_atomically(folder / member.name, file.read())
+        if not _has(folder, split):
+            raise tarfile.TarError(f"it lacks the files of {_BINARY}")
     except (OSError, tarfile.TarError) as error:
         raise InputError(
             str(archive), f"not unpacked ({error})", f"must fit into {folder}", _REMEDY
         ) from None
     finally:
-        shutil.rmtree(unpacked, ignore_errors=True)
         archive.unlink(missing_ok=True)
+
+
+def _has(folder: Path, split: StoredSplit) -> bool:
+    return all(find_published(folder, _PLACES, (name + ".bin", name)) for name in BATCHES[split])
 
 
 def read_binary_batch(data: bytes) -> Batch:

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from deformrs.errors import InputError
+from deformrs.runs.files import make_folder, remove_leftovers, replacement
 
 DownloadProgress = Callable[[str, int, int | None], None]
 """Called with the file's name, the bytes so far, and the bytes in total if known."""
@@ -40,12 +41,10 @@ def fetch(
 
     Guarantee: when this returns, the file is there with that checksum; if it raises, it is not.
     """
-    # The process id keeps two downloads that start at once from writing the same file.
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     digest, done = hashlib.md5(usedforsecurity=False), 0
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with urlopen(url, timeout=_TIMEOUT_S) as response, partial.open("wb") as file:
+        remove_leftovers(make_folder(path.parent))
+        with urlopen(url, timeout=_TIMEOUT_S) as response, replacement(path) as file:
             length = response.headers.get("Content-Length")
             total = int(length) if length and length.isdecimal() else None
             while chunk := response.read(_CHUNK):
@@ -54,10 +53,7 @@ def fetch(
                 done += len(chunk)
                 if progress is not None:
                     progress(path.name, done, total)
-            file.flush()
-            os.fsync(file.fileno())
-        _check_md5(url, digest.hexdigest(), md5, remedy)
-        partial.replace(path)
+            _check_md5(url, digest.hexdigest(), md5, remedy)
     except (OSError, http.client.HTTPException) as error:
         raise InputError(
             f"the download of {url}",
@@ -65,9 +61,6 @@ def fetch(
             f"must succeed once, into {path.parent}",
             remedy,
         ) from None
-    finally:
-        if partial.exists():
-            partial.unlink()
 
 
 def find_published(folder: Path, places: Sequence[str], names: Sequence[str]) -> Path | None:

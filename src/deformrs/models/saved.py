@@ -32,7 +32,7 @@ from deformrs.models.types import (
     require_trust,
 )
 from deformrs.models.weights import fit_state, read_state
-from deformrs.runs.files import file_digest, write_atomically
+from deformrs.runs.files import file_digest, make_folder, write_atomically
 from deformrs.specs import load_object, users_code
 
 MODEL, WEIGHTS = "model.json", "model.safetensors"
@@ -165,7 +165,7 @@ def save_model(
     if not of_file(name):
         check_name(name)
     content = save({key: _unshared(key, value) for key, value in module.state_dict().items()})
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_atomically(folder / WEIGHTS, content)
     about: Config = {
         "network": name,

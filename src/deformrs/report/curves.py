@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from matplotlib.ticker import PercentFormatter
 
 from deformrs.report.radii import float_down, radius_of
 from deformrs.rounding import format_down
-from deformrs.runs import Result
+from deformrs.runs import Result, write_atomically
 from deformrs.space import Block
 
 MAX_STEPS = 600
@@ -216,15 +217,15 @@ def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
 
     Guarantee: the file holds either its old content or the whole new image.
     """
-    partial = path.with_name(path.name + ".partial")
+    content = BytesIO()
     kind = path.suffix.removeprefix(".")
     # Some formats carry the date and random names unless told not to.
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     with matplotlib.rc_context({"svg.hashsalt": "deformrs"}), warnings.catch_warnings():
         # Names in scripts that the font lacks are drawn as boxes; the tables have them.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(partial, dpi=dpi, format=kind, metadata=metadata)
-    partial.replace(path)
+        figure.savefig(content, dpi=dpi, format=kind, metadata=metadata)
+    write_atomically(path, content.getvalue())
 
 
 def _corners(curve: Curve | Envelope) -> tuple[list[float], list[float]]:

@@ -23,6 +23,7 @@ from deformrs.report.reference import read_reference
 from deformrs.report.tables import FEW_CLASSES, classes_tables, csv_tables, tables_of
 from deformrs.report.thumbnails import Cards, ImageReader, cards_of, thumbnails_of
 from deformrs.runs import StoredRun, write_atomically
+from deformrs.runs.files import below, make_folder, remove_leftovers
 from deformrs.space import Block
 
 PAGE, DOCUMENT = "report.html", "report.md"
@@ -87,8 +88,9 @@ def write_sections(
     members = [entry.member for section in sections for entry in section.entries]
     copies = thumbnails_of(members, images, thumbnails)
     cards = {member.name: cards_of(member, copies[member.name]) for member in members}
-    for folder in (TABLES, FIGURES):
-        (out / folder).mkdir(parents=True, exist_ok=True)
+    make_folder(out)
+    for folder in (out, *(make_folder(below(out, name)) for name in (TABLES, FIGURES))):
+        remove_leftovers(folder)
     names: list[str] = []
     for section in sections:
         stem = f"{TABLES}/{section.slug}"

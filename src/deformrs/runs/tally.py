@@ -167,8 +167,7 @@ def _warn(message: str) -> None:
 
 def remove_tally(folder: Path) -> None:
     """Remove the counts of images whose results are on disk."""
-    for name in (PARTIAL, f"{PARTIAL}.partial"):  # the latter is what a killed process was writing
-        (folder / name).unlink(missing_ok=True)
+    (folder / PARTIAL).unlink(missing_ok=True)
 
 
 def _sparse(table: Table) -> list[ConfigValue]:

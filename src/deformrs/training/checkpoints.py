@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from deformrs.config import Config
 from deformrs.errors import InputError, damaged
 from deformrs.models.weights import fit_state
-from deformrs.runs.files import write_atomically
+from deformrs.runs.files import make_folder, write_atomically
 
 STATE = "state.json"
 Tensors = dict[str, Tensor]
@@ -59,7 +59,7 @@ class Checkpoints:
 
         Guarantee: after a kill at any moment the folder holds the old one or the new one.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         tensors = {f"weights.{name}": value for name, value in snapshot.weights.items()}
         tensors |= {f"momentum.{name}": value for name, value in snapshot.momentum.items()}
         state: Config = {

@@ -11,7 +11,14 @@ from deformrs.config import Config
 from deformrs.errors import InputError, damaged
 from deformrs.models.saved import MODEL, TRAINING
 from deformrs.runs import CONFIG, write_atomically
-from deformrs.runs.files import lock
+from deformrs.runs.files import (
+    append,
+    below,
+    lock,
+    make_folder,
+    open_for_appending,
+    remove_leftovers,
+)
 from deformrs.runs.folder import difference
 from deformrs.training.checkpoints import STATE
 
@@ -38,11 +45,13 @@ class TrainingFolder:
             raise InputError(
                 "the folder", path, "holds another run or model already", "choose another by --out"
             )
-        path.mkdir(parents=True, exist_ok=True)
-        file = (path / EPOCHS).open("a", encoding="utf-8")
+        checkpoints = below(make_folder(path), CHECKPOINTS)
+        file = open_for_appending(path / EPOCHS)
         try:
             lock(file, path / EPOCHS)
-            if (path / CHECKPOINTS / STATE).exists() or is_finished(path):
+            for folder in (path, checkpoints):
+                remove_leftovers(folder)
+            if (checkpoints / STATE).exists() or is_finished(path):
                 check_same(path, config)
             else:  # nothing was trained yet, so nothing binds
                 write_atomically(path / TRAINING, json.dumps(config, indent=2) + "\n")
@@ -53,12 +62,10 @@ class TrainingFolder:
 
     def add_epoch(self, record: Config) -> None:
         """Append the record of an epoch; lines of that epoch and later ones are dropped."""
-        lines = (self.path / EPOCHS).read_text(encoding="utf-8").splitlines()
-        kept = [line for line in lines[: int(str(record["epoch"])) - 1] if line]
-        self._file.seek(0)
-        self._file.truncate()
-        self._file.writelines(line + "\n" for line in [*kept, json.dumps(record)])
-        self._file.flush()
+        lines = (self.path / EPOCHS).read_bytes().splitlines(keepends=True)
+        kept = lines[: int(str(record["epoch"])) - 1]
+        self._file.truncate(sum(map(len, kept)))
+        append(self._file, json.dumps(record) + "\n")
 
     def __enter__(self) -> Self:
         return self
