@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -26,7 +27,7 @@ from deformrs.execution import Compiled
 from deformrs.inputs import ImageLike
 from deformrs.models import SmallCNN
 from deformrs.plan import SamplingPlan
-from deformrs.runs import CERTIFICATES, load_run, read_config, read_times
+from deformrs.runs import CERTIFICATES, CONFIG, load_run, read_config, read_times
 from deformrs.runs.tally import Tally
 from deformrs.sampling import Sampler
 from deformrs.stopping import Stopping
@@ -156,19 +157,25 @@ def test_more_images_of_the_same_run_are_added(tmp_path: Path) -> None:
     assert a == b
 
 
-def test_a_run_is_resumed_on_other_images_than_it_has(tmp_path: Path) -> None:
-    list(certify_dataset(smoothed(), IMAGES, n=50, max=3, out=tmp_path))
-    path = tmp_path / CERTIFICATES
+def only_third(folder: Path) -> None:
+    """Write a run of three images that has the third only, as one of 0.1.0, without a request."""
+    list(certify_dataset(smoothed(), IMAGES, n=50, max=3, out=folder))
+    path = folder / CERTIFICATES
     path.write_text(path.read_text().splitlines(keepends=True)[2])
+    config = read_config(folder)
+    del config["requested"]
+    (folder / CONFIG).write_text(json.dumps(config))
+
+
+def test_a_run_is_resumed_on_other_images_than_it_has(tmp_path: Path) -> None:
+    only_third(tmp_path)
     results = list(certify_dataset(smoothed(), IMAGES, n=50, max=2, out=tmp_path))
     assert [result.index for result in results] == [0, 1]
     assert sorted(result.index for result in load_run(tmp_path)) == [0, 1, 2]
 
 
 def test_a_shorter_dataset_than_that_of_the_run_is_refused(tmp_path: Path) -> None:
-    list(certify_dataset(smoothed(), IMAGES, n=50, max=3, out=tmp_path))
-    path = tmp_path / CERTIFICATES
-    path.write_text(path.read_text().splitlines(keepends=True)[2])
+    only_third(tmp_path)
     with pytest.raises(InputError, match="of 2 images, but the run in .* has image 2"):
         list(certify_dataset(smoothed(), IMAGES[:2], n=50, out=tmp_path))
 

@@ -94,8 +94,9 @@ def write_run(name: str, out: Path) -> None:
 
 
 def configuration(folder: Path) -> str:
-    """The text of config.json, without the machine."""
+    """The text of config.json, without the machine, and the request: older runs have none."""
     config = json.loads((folder / "config.json").read_text())
+    config.pop("requested", None)
     pruned = {key: value for key, value in config.items() if key not in ENVIRONMENT}
     assert set(config) - set(pruned) == set(ENVIRONMENT)
     return json.dumps(pruned, indent=2)

@@ -18,7 +18,15 @@ from deformrs import SmoothedClassifier
 from deformrs.dataset import certify_dataset
 from deformrs.errors import ModelError, ScarcityWarning
 from deformrs.models import SmallCNN
-from deformrs.runs import CERTIFICATES, load_run, pack_run, read_times, tally, unpack_run
+from deformrs.runs import (
+    CERTIFICATES,
+    TIMES,
+    load_run,
+    pack_run,
+    read_times,
+    tally,
+    unpack_run,
+)
 from deformrs.runs.tally import PARTIAL, Tally
 from deformrs.sampling import Progress
 from deformrs.stopping import Stopping
@@ -211,6 +219,7 @@ def test_counts_of_another_image_are_kept_until_it_is_sampled(tmp_path: Path, wh
     interrupt(tmp_path, 19 + 8)
     path = tmp_path / CERTIFICATES
     path.write_bytes(b"")
+    (tmp_path / TIMES).unlink()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         interrupt(tmp_path, 1)

@@ -172,7 +172,7 @@ def begin(
         opened = (
             nullcontext()
             if out is None
-            else Run.open(Path(out), classifier.noise, plan.alpha, plan.bound, config)
+            else Run.open(Path(out), classifier.noise, plan.alpha, plan.bound, config, indices)
         )
         samples = None if plan.stopping else plan.n0 + plan.n
         replay = Replay() if classifier.check_model else None

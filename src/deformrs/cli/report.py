@@ -100,7 +100,7 @@ def report(
     """
     from deformrs.data.loading import StoredImages
     from deformrs.errors import InputError
-    from deformrs.report.captions import legend_label
+    from deformrs.report.captions import certified_words, incomplete_words, legend_label
     from deformrs.report.document import sections_of, write_sections
     from deformrs.report.export import export_tsv
     from deformrs.report.formats import to_text
@@ -133,10 +133,12 @@ def report(
     )["report.html"]
     width = shutil.get_terminal_size((100, 24)).columns - 2
     for section in sections:
-        images = max(entry.summary.total for entry in section.entries)
-        click.echo(f"{section.group.title}, {images:,} images")
+        largest = max((entry.member for entry in section.entries), key=lambda m: len(m.results))
+        click.echo(f"{section.group.title}, {certified_words(largest)}")
         for entry in section.entries:
             click.echo(f"  {legend_label(entry.member)}")
+        for line in incomplete_words(section):
+            click.echo(f"  {line}")
         for line in to_text(answers_table(section), width):
             click.echo(f"  {line}" if line else "")
         click.echo()

@@ -30,6 +30,7 @@ from deformrs.report.document import write_report
 from deformrs.report.summary import count_certified, summarise
 from deformrs.rounding import percent_down
 from deformrs.runs import Result, read_run
+from deformrs.runs.files import below
 from deformrs.stopping import Query, RadiusQuery, RegionQuery
 
 
@@ -298,7 +299,7 @@ def _sweep(planned: Sweep, *, report: bool) -> None:
     if done:
         click.echo("\n" + "\n".join(table(done, results)))
     if done and report:
-        page, notes = report_on(done, planned.out / REPORT)
+        page, notes = report_on(done, below(planned.out, REPORT))
         for note in notes:
             click.echo(f"note: {note}", err=True)
         click.echo(f"\nwritten: {page}")

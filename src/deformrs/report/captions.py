@@ -63,6 +63,25 @@ def images(count: int) -> str:
     return f"{count:,} image" + ("" if count == 1 else "s")
 
 
+def certified_count(member: Member) -> str:
+    """Return how many images are certified, and of how many that were requested: 40 of 120."""
+    done, requested = len(member.results), member.run.requested
+    return f"{done:,}" if requested is None else f"{done:,} of {requested:,}"
+
+
+def certified_words(member: Member) -> str:
+    """Return how many images are certified in words."""
+    last = member.run.requested or len(member.results)
+    return f"{certified_count(member)} image" + ("" if last == 1 else "s")
+
+
+def incomplete_words(section: Section) -> list[str]:
+    """Return a sentence on the runs that lack requested images, empty if none is known to."""
+    members = [entry.member for entry in section.entries if entry.member.run.is_incomplete]
+    named = [f"{member.name} has {certified_words(member)}" for member in members]
+    return [f"Incomplete: {', '.join(named)}; figures are of these alone."] if named else []
+
+
 def spread(values: Sequence[int]) -> str:
     """Return one number, or the range from the least to the largest."""
     low, high = min(values), max(values)
@@ -126,6 +145,8 @@ def headline(section: Section, entry: Entry) -> Headline:
     """
     summary, k = entry.summary, _headline_radius(section)
     of = f"Of {images(summary.total)}"
+    if entry.member.run.is_incomplete:
+        of = f"Incomplete: {certified_words(entry.member)} are certified. Of these"
     if k is not None:
         radius, count = section.radii[k], entry.certified(summary)[k]
         query, under = f"at {radius.label}", f"under {_within(radius, entry.member)}"

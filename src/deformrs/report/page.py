@@ -150,14 +150,14 @@ def classes_data(section: Section) -> dict[str, Json]:
 
 
 def settings(member: Member) -> list[tuple[str, str]]:
-    """Return all of a run's configuration, one setting per line, but for the names of classes."""
+    """Return all of a run's configuration, one setting per line, without its long lists."""
     lines: list[tuple[str, str]] = [("folder", str(member.run.folder))]
 
     def add(name: str, value: ConfigValue) -> None:
         if isinstance(value, dict):
             for key, inner in value.items():
                 add(f"{name} · {key}" if name else str(key), inner)
-        elif name != "data · class_names" and value is not None:
+        elif name not in ("data · class_names", "requested · indices") and value is not None:
             lines.append((name, str(value)))
 
     add("", dict(member.run.config))

@@ -11,7 +11,9 @@ from deformrs.report.captions import (
     INTERVAL,
     average_words,
     averages_words,
+    certified_count,
     chosen_words,
+    incomplete_words,
     interval_words,
     region_words,
     share,
@@ -55,7 +57,7 @@ def accuracy_table(section: Section) -> Table | None:
         average = Cell(averages_words(summary.averages, section.group.blocks))
         last = counted(None, 0) if member.only_decided else average
         rows.append((Cell(member.name), Cell(member.short_noise), *counts, last))
-    notes = [INTERVAL]
+    notes = [*incomplete_words(section), INTERVAL]
     if section.best is not None:
         best = [_best_cell(section, k) for k in range(len(section.radii))]
         rows.append((Cell("best of these runs"), NONE, *best, NONE))
@@ -138,6 +140,7 @@ def runs_table(section: Section) -> Table:
         columns=("", *(entry.member.name for entry in section.entries)),
         rows=tuple((Cell(name), *(facts[name] for facts in columns)) for name in columns[0]),
         notes=(
+            *incomplete_words(section),
             "Average certified radius: the mean over all images, 0 where the prediction is wrong "
             "or abstains.",
         ),
@@ -163,6 +166,7 @@ def regions_table(section: Section) -> Table | None:
             (Cell(region), Cell(", ".join(runs)), cell) for (region, cell), runs in answers.items()
         ),
         notes=(
+            *incomplete_words(section),
             "An image counts if the prediction is correct and provably stays so under every "
             "transformation of the region, in the order named. " + INTERVAL,
         ),
@@ -241,7 +245,7 @@ def _facts(entry: Entry, group: Group) -> dict[str, Cell]:
     time, padding = time_words(member), config.get("padding")
     return {
         "model": Cell(_model(entry)),
-        "images": Cell(f"{total:,}", chosen_words(member)),
+        "images": Cell(certified_count(member), chosen_words(member)),
         "noise": Cell(member.short_noise),
         "outside the image": NONE if padding is None else Cell(str(padding)),
         "smoothed classifier correct": counted(summary.right, total),
@@ -294,14 +298,15 @@ def _runs_csv(section: Section) -> str:
             [
                 *(member.name, str(member.run.folder)),
                 *(section.group.data, section.group.family, _model(entry), member.noise),
-                *(summary.total, summary.right, summary.plain, summary.abstained),
+                *(summary.total, member.run.requested),
+                *(summary.right, summary.plain, summary.abstained),
                 *(min(n0), max(n0), min(n), max(n)),
                 *(member.first.alpha, member.first.method),
             ]
         )
     columns = (
         *("run", "folder", "data", "deformation", "model", "noise"),
-        *("images", "smoothed_correct", "base_correct", "abstained"),
+        *("images", "requested", "smoothed_correct", "base_correct", "abstained"),
         *("n0_min", "n0_max", "n_min", "n_max", "alpha", "method"),
     )
     return to_csv(columns, rows)

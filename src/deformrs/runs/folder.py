@@ -5,12 +5,14 @@
     times.tsv            index and seconds of each, apart: equal runs have equal other files
     partial.json         class counts of the images that are being sampled
     unsound.txt          why the run is refused: its model turned out not to be a fixed function
+    unfinished.jsonl     the incomplete last records of killed processes, which are made again
 
 Certificates and times may be packed, as `.xz`: such a run is read, but not written to.
 
 Certificates are computed from the stored counts when they are read, so another alpha or another
 bound needs no new samples. Each line carries a digest of itself and of the configuration: counts
-are never certified with noise that they were not drawn from.
+are never certified with noise that they were not drawn from. The configuration lists the requested
+images in order. The lines are those of the first of them: a line that is missing is noticed.
 """
 
 from __future__ import annotations
@@ -21,15 +23,28 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from deformrs.certificate import Certificate, Counts
 from deformrs.checks import check_alpha
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError, damaged
 from deformrs.noise import NoiseLaw
-from deformrs.runs.files import lock, packed_name, stored_bytes, sync_folder, write_atomically
+from deformrs.runs.files import (
+    append,
+    below,
+    lock,
+    make_folder,
+    named,
+    open_for_appending,
+    packed_name,
+    remove_leftovers,
+    stored_bytes,
+    sync_folder,
+    write_atomically,
+)
 from deformrs.runs.records import (
     CertifiedRun,
     Result,
@@ -39,6 +54,7 @@ from deformrs.runs.records import (
     signed,
     to_record,
 )
+from deformrs.runs.request import requested_indices, with_request
 from deformrs.runs.tally import Tally, remove_tally
 from deformrs.space import Space
 from deformrs.statistics import check_method, is_anytime
@@ -115,6 +131,9 @@ CONFIG, CERTIFICATES, TIMES = "config.json", "certificates.jsonl", "times.tsv"
 UNSOUND = "unsound.txt"
 """Says why the results cannot be trusted: the model did not repeat its predictions."""
 
+UNFINISHED = "unfinished.jsonl"
+"""Keeps what is cut off from the results: the incomplete records of killed processes."""
+
 GENERATOR, TORCH = "generator", "torch"
 """The setting that names the generator of the noise, and the one of runs that do not name any."""
 
@@ -129,35 +148,50 @@ class Run:
     []
     """
 
-    def __init__(self, folder: Path, requested: Config) -> None:
+    def __init__(self, folder: Path, config: Config, indices: Sequence[int] | None = None) -> None:
         self.folder = folder
         path = folder / CERTIFICATES
         _check_unpacked(path)  # before a file is made
-        self._file = path.open("a")
+        below(folder, TIMES)
+        self._file = open_for_appending(path)
         try:
             lock(self._file, path)  # before anything is read or written
             _check_unpacked(path)  # it may have been packed meanwhile
-            self.config = _begin(folder, requested)
-            _drop_unfinished_line(path)
+            _check_kept(folder)
+            remove_leftovers(folder)
+            stored = _stored_config(folder, config)
+            self.config = stored or config
+            self.results = [] if stored is None else read_results(folder, stored)
+            _set_unfinished_aside(folder, self._file)
+            if indices is not None:
+                done = [result.index for result in self.results]
+                self.config = with_request(self.config, done, indices)
+            if self.config != stored:
+                write_atomically(folder / CONFIG, json.dumps(self.config, indent=2) + "\n")
             sync_folder(folder)
-            self.results = read_results(folder, self.config)
         except BaseException:
             self._file.close()
             raise
 
     @classmethod
-    def open(cls, folder: Path, law: NoiseLaw, alpha: float, method: str, about: Config) -> Self:
+    def open(
+        cls,
+        folder: Path,
+        law: NoiseLaw,
+        alpha: float,
+        method: str,
+        about: Config,
+        indices: Sequence[int] | None = None,
+    ) -> Self:
         """Begin a run, or resume the one in the folder if it has the same configuration.
 
         `about` is what else reproduces the run: model, data, seed and so on. Its "options" record
         how the run was requested, and need not agree: a file may have moved, or 30deg be written
-        in radians.
+        in radians. `indices` are the images that will be added, in that order; None: any.
         """
         cls.check(folder, law, alpha, method, about)
-        if (folder / CONFIG).exists():
-            read_config(folder)  # one of another program is not replaced
-        folder.mkdir(parents=True, exist_ok=True)
-        return cls(folder, about | run_settings(law, alpha, method))
+        make_folder(folder)
+        return cls(folder, about | run_settings(law, alpha, method), indices)
 
     @staticmethod
     def check(folder: Path, law: NoiseLaw, alpha: float, method: str, about: Config) -> None:
@@ -166,6 +200,9 @@ class Run:
             raise InputError("the run folder", folder, "must not be a file", "choose another name")
         certificates = folder / CERTIFICATES
         _check_unpacked(certificates)
+        if (folder / CONFIG).exists():
+            read_config(folder)  # one of another program is not replaced
+        _check_kept(folder)
         if (folder / CONFIG).exists() and certificates.exists() and certificates.stat().st_size:
             _check_settings(folder, about | run_settings(law, alpha, method))
 
@@ -186,17 +223,15 @@ class Run:
         for result in results:
             self._check(result)
         try:
-            for result in results:
-                self._file.write(signed(to_record(result), self.config) + "\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            lines = [signed(to_record(result), self.config) + "\n" for result in results]
+            append(self._file, "".join(lines))
         except OSError as error:
-            raise self._named(error) from error
+            raise named(error, self.folder / CERTIFICATES) from error
         remove_tally(self.folder)
         self.results += results
         if seconds is not None:
-            with (self.folder / TIMES).open("a") as times:
-                times.writelines(f"{result.index}\t{seconds:.6f}\n" for result in results)
+            with open_for_appending(self.folder / TIMES) as times:
+                append(times, "".join(f"{r.index}\t{seconds:.6f}\n" for r in results))
 
     def mark_unsound(self, reason: str) -> None:
         """Let the run be refused from now on by whatever reads it."""
@@ -226,11 +261,7 @@ class Run:
         try:
             self._file.close()
         except OSError as error:  # what could not be written before is tried again
-            raise self._named(error) from error
-
-    def _named(self, error: OSError) -> OSError:
-        """Return the error with the path of the file, which that of a write lacks."""
-        return OSError(error.errno, error.strerror, str(self.folder / CERTIFICATES))
+            raise named(error, self.folder / CERTIFICATES) from error
 
 
 def run_settings(law: NoiseLaw, alpha: float, method: str) -> Config:
@@ -287,6 +318,10 @@ def read_config(folder: Path) -> Config:
         raise damaged(folder / CONFIG, error) from None
     if not isinstance(config, dict) or not {"noise", "alpha", "method"} <= config.keys():
         raise damaged(folder / CONFIG, "noise, alpha and method are needed")
+    try:
+        requested_indices(config)
+    except ValueError as error:
+        raise damaged(folder / CONFIG, error) from None
     return config
 
 
@@ -303,7 +338,8 @@ def read_results(
             "certify a fixed model into another folder",
         )
     content = stored_bytes(path)
-    if content is None:
+    if not content:
+        _check_kept(folder)
         return []
     settings: Any = config
     law = NoiseLaw.from_config(settings["noise"])
@@ -328,9 +364,10 @@ def read_results(
 
     results: list[Result] = []
     seen: set[int] = set()
+    requested = requested_indices(config)
+    order = chain.from_iterable(requested or ())
     # Bytes that are not text become characters that are not JSON, and their line is named.
-    lines = content.decode(errors="replace").split("\n")
-    # After the last line break there is nothing, or a line that is not finished.
+    lines = _split(content, path)[0].decode(errors="replace").split("\n")
     for number, line in enumerate(lines[:-1], start=1):
         try:
             record = json.loads(line)
@@ -342,6 +379,10 @@ def read_results(
             raise damaged(path, f"line {number}: {error!r}") from None
         if result.index in seen:
             raise damaged(path, f"line {number}: image {result.index} again")
+        due = result.index if requested is None else next(order, None)
+        if result.index != due:
+            place = "after the last requested one" if due is None else f"where image {due} is due"
+            raise damaged(path, f"line {number}: image {result.index} {place}; lines are missing")
         seen.add(result.index)
         results.append(result)
     return results
@@ -355,23 +396,21 @@ def noise_law(certificate: Certificate) -> NoiseLaw:
     return law
 
 
-def _begin(folder: Path, requested: Config) -> Config:
-    """Return the configuration of the run: the stored one, or the requested one after storing it.
+def _stored_config(folder: Path, requested: Config) -> Config | None:
+    """Return the stored configuration, which must be the requested one; None if none binds.
 
     A run without results may still change its configuration.
     """
-    begun = (folder / CERTIFICATES).stat().st_size > 0
-    if begun and (folder / CONFIG).exists():
+    if not (folder / CERTIFICATES).stat().st_size:
+        return None
+    if (folder / CONFIG).exists():
         return _check_settings(folder, requested)
-    if begun:
-        raise InputError(
-            str(folder / CERTIFICATES),
-            f"without its {CONFIG}",
-            "cannot be known to belong to this run",
-            f"restore it, choose another folder, or remove {CERTIFICATES}",
-        )
-    write_atomically(folder / CONFIG, json.dumps(requested, indent=2) + "\n")
-    return requested
+    raise InputError(
+        str(folder / CERTIFICATES),
+        f"without its {CONFIG}",
+        "cannot be known to belong to this run",
+        f"restore it, choose another folder, or remove {CERTIFICATES} and {TIMES}",
+    )
 
 
 def _check_settings(folder: Path, requested: Config) -> Config:
@@ -390,7 +429,7 @@ def _check_settings(folder: Path, requested: Config) -> Config:
             f"the run in {folder}",
             f"another one ({difference(binding(found), binding(requested))})",
             "cannot go on with other settings",
-            f"choose another folder, or remove {CERTIFICATES} from this one",
+            f"choose another folder, or remove {CONFIG}, {CERTIFICATES} and {TIMES} from this one",
         )
     return found
 
@@ -408,10 +447,48 @@ def _check_unpacked(path: Path) -> None:
         )
 
 
-def _drop_unfinished_line(path: Path) -> None:
-    """Cut off what a killed process wrote after its last complete line."""
-    whole = path.read_bytes().rpartition(b"\n")
-    os.truncate(path, len(whole[0]) + len(whole[1]))
+def _check_kept(folder: Path) -> None:
+    """Raise if there are no results, but signs that there were."""
+    results, times = folder / CERTIFICATES, folder / TIMES
+    if results.exists() and results.stat().st_size:
+        return
+    began = TIMES if times.exists() and times.stat().st_size else None
+    if not results.exists() and (folder / CONFIG).exists():  # which is made after the results
+        began = CONFIG
+    if began is not None:
+        raise InputError(
+            str(results),
+            "empty" if results.exists() else "missing",
+            f"must hold the results of the run, which has begun according to {began}",
+            f"restore it; or remove {CONFIG}, {CERTIFICATES} and {TIMES} to begin again",
+        )
+
+
+_RECORD = b'{"index": '
+"""How each record begins; nowhere else in one, since quotes in texts are escaped."""
+
+
+def _split(content: bytes, path: Path) -> tuple[bytes, bytes]:
+    """Return the complete lines, and the incomplete record after them, as a kill leaves it."""
+    if b"\r" in content:
+        raise damaged(path, "its line ends were changed", "restore it, or its line ends: LF alone")
+    lines, newline, rest = content.rpartition(b"\n")
+    record = rest.rstrip(b"\0")  # which a power cut may leave
+    begins = record.startswith(_RECORD) or _RECORD.startswith(record)
+    if not begins or record.count(_RECORD) > 1:
+        raise damaged(path, f"its last {len(rest)} bytes are not one incomplete line")
+    return lines + newline, rest
+
+
+def _set_unfinished_aside(folder: Path, file: IO[str]) -> None:
+    """Cut off the incomplete last record, and keep it in a file of its own."""
+    path = folder / CERTIFICATES
+    lines, rest = _split(path.read_bytes(), path)
+    if rest:
+        with open_for_appending(folder / UNFINISHED) as kept:
+            append(kept, rest.decode(errors="replace") + "\n")
+        file.truncate(len(lines))
+        os.fsync(file.fileno())
 
 
 def runs_in(folder: Path) -> list[Path]:

@@ -20,6 +20,9 @@ from deformrs.space import Block, Space
 from deformrs.stopping import RadiusQuery, RegionQuery, from_stored_region, parse_radius
 from deformrs.units import Unit, round_radii
 
+REQUESTED = "requested"
+"""The setting that says which images a run is to certify, and that grows when it is extended."""
+
 
 def image_digest(shape: tuple[int, ...], dtype: str, content: bytes) -> str:
     """Return a short digest of the shape, type and values of an image."""
@@ -60,6 +63,19 @@ class CertifiedRun(Sequence[Result]):
     def __init__(self, config: Config, results: list[Result]) -> None:
         self.config, self.results = config, results
 
+    @property
+    def requested(self) -> int | None:
+        """The number of requested images, None of a run that does not record it."""
+        match self.config.get(REQUESTED):
+            case {"images": int(number)}:
+                return number
+        return None
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether requested images are known to lack their results."""
+        return self.requested is not None and self.requested > len(self.results)
+
     def __len__(self) -> int:
         return len(self.results)
 
@@ -75,11 +91,14 @@ class CertifiedRun(Sequence[Result]):
     def __repr__(self) -> str:
         """Return the accuracies and the average radius as lines, no figure above the truth."""
         if not self.results:
-            return "no results"
+            return f"no results of {self.requested:,} images" if self.requested else "no results"
         first = self.results[0].certificate
         n = sorted({result.certificate.counts.n for result in self.results})
+        images = f"{len(self)} image{'s' * (len(self) > 1)}"
+        if self.is_incomplete:
+            images = f"incomplete: {len(self):,} of {self.requested:,} images"
         lines = [
-            f"{len(self)} image{'s' * (len(self) > 1)}, {first.law.describe(first.space)}, "
+            f"{images}, {first.law.describe(first.space)}, "
             f"n = {' to '.join(f'{k:,}' for k in n[:: max(1, len(n) - 1)])}, alpha = {first.alpha}"
         ]
         if all(result.plain is not None for result in self.results):
@@ -186,7 +205,7 @@ def dense(sparse: dict[str, int], classes: int) -> tuple[int, ...]:
 
 def binding(config: Config) -> Config:
     """Return the part of a configuration that binds its results."""
-    return {key: value for key, value in config.items() if key != "options"}
+    return {key: value for key, value in config.items() if key not in ("options", REQUESTED)}
 
 
 def digest(record: Config, config: Config) -> str:

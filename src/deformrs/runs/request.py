@@ -1,0 +1,113 @@
+"""The request of a run: the indices of the images that it is to certify, in order.
+
+It is stored in the configuration, with a digest of its own, since a run may be extended:
+
+    "requested": {"images": 120, "indices": "0-99,200-219", "check": "5d41402abc4b2a76"}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+from deformrs.config import Config
+from deformrs.errors import InputError
+from deformrs.runs.records import REQUESTED, digest
+
+MOST_IMAGES = 10_000_000
+"""In one run. A forged request must not fill the memory."""
+
+
+def with_request(config: Config, done: Sequence[int], indices: Sequence[int]) -> Config:
+    """Return the configuration with the request for these images, some of which may be done.
+
+    Images that were requested before are still requested, after the new ones.
+
+    >>> with_request({}, [], range(5))["requested"]["indices"]
+    '0-4'
+    """
+    before = chain.from_iterable(requested_indices(config) or ()) if done else ()
+    # As certification goes on: what is done stays where it is, and no index occurs twice.
+    order = [*dict.fromkeys(chain(done, indices, before))]
+    if len(order) > MOST_IMAGES:
+        raise InputError(
+            "the number of images",
+            f"{len(order):,}",
+            f"must be at most {MOST_IMAGES:,} in one run",
+            "select fewer with max or skip",
+        )
+    record: Config = {"images": len(order), "indices": to_text(order)}
+    return config | {REQUESTED: record | {"check": digest(record, config)}}
+
+
+def requested_indices(config: Config) -> list[range] | None:
+    """Return the requested indices, None of a run that does not record them.
+
+    ValueError if they are damaged.
+    """
+    stored = config.get(REQUESTED)
+    if stored is None:
+        return None
+    if not isinstance(stored, dict) or stored.keys() != {"images", "indices", "check"}:
+        raise ValueError(f"{REQUESTED} must have images, indices and check")
+    record = {key: value for key, value in stored.items() if key != "check"}
+    if stored["check"] != digest(record, config):
+        raise ValueError(f"{REQUESTED} was changed, or is of another configuration")
+    indices = from_text(str(stored["indices"]))
+    if sum(map(len, indices)) != stored["images"]:
+        raise ValueError(f"{REQUESTED} has other indices than images")
+    return indices
+
+
+def to_text(indices: Iterable[int]) -> str:
+    """Return indices as text, evenly spaced ones as a range with its step.
+
+    >>> to_text([0, 1, 2, 3, 10, 20, 30, 7])
+    '0-3,10-30:10,7'
+    """
+    return ",".join(map(_range_text, _ranges(indices)))
+
+
+def from_text(text: str) -> list[range]:
+    """Return the indices as ranges; ValueError if the text is not that of `to_text`.
+
+    >>> from_text("0-3,10-30:10,7")
+    [range(0, 4), range(10, 31, 10), range(7, 8)]
+    """
+    ranges, images = [], 0
+    for part in text.split(",") if text else ():
+        found = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18})(?::(\d{1,18}))?)?", part)
+        if found is None:
+            raise ValueError(f"{part[:40]!r} is no range of indices")
+        first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
+        if step < 1 or last < first:
+            raise ValueError(f"{part!r} is an empty range of indices")
+        ranges.append(range(first, last + 1, step))
+        images += len(ranges[-1])
+        if images > MOST_IMAGES:
+            raise ValueError(f"more than {MOST_IMAGES:,} images")
+    return ranges
+
+
+def _ranges(indices: Iterable[int]) -> Iterator[range]:
+    found: range | None = None
+    for index in map(int, indices):
+        if found is None:
+            found = range(index, index + 1)
+        elif len(found) == 1 and index > found[0]:
+            found = range(found[0], index + 1, index - found[0])
+        elif len(found) > 1 and index == found[-1] + found.step:
+            found = range(found[0], index + 1, found.step)
+        else:
+            yield found
+            found = range(index, index + 1)
+    if found is not None:
+        yield found
+
+
+def _range_text(indices: range) -> str:
+    if len(indices) < 3:
+        return ",".join(map(str, indices))
+    step = f":{indices.step}" if indices.step > 1 else ""
+    return f"{indices[0]}-{indices[-1]}{step}"
