@@ -26,7 +26,6 @@ from deformrs.runs.files import (
     append,
     make_folder,
     open_for_appending,
-    remove_leftovers,
     replacement,
 )
 from deformrs.runs.folder import UNFINISHED
@@ -235,7 +234,7 @@ def test_a_file_taken_for_a_leftover_before_it_is_locked_is_begun_anew(
     def overtaken(file: object, *, wait: bool = False) -> bool:
         if wait and first:
             first.pop()
-            remove_leftovers(tmp_path)
+            writing._remove_leftovers(tmp_path)
         return locked(file, wait=wait)  # type: ignore[arg-type]
 
     monkeypatch.setattr(writing, "_locked", overtaken)

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from deformrs.errors import InputError
-from deformrs.runs.files import make_folder, remove_leftovers, replacement
+from deformrs.runs.files import make_folder, replacement
 
 DownloadProgress = Callable[[str, int, int | None], None]
 """Called with the file's name, the bytes so far, and the bytes in total if known."""
@@ -43,7 +43,7 @@ def fetch(
     """
     digest, done = hashlib.md5(usedforsecurity=False), 0
     try:
-        remove_leftovers(make_folder(path.parent))
+        make_folder(path.parent)
         with urlopen(url, timeout=_TIMEOUT_S) as response, replacement(path) as file:
             length = response.headers.get("Content-Length")
             total = int(length) if length and length.isdecimal() else None

@@ -23,7 +23,7 @@ from deformrs.report.reference import read_reference
 from deformrs.report.tables import FEW_CLASSES, classes_tables, csv_tables, tables_of
 from deformrs.report.thumbnails import Cards, ImageReader, cards_of, thumbnails_of
 from deformrs.runs import StoredRun, write_atomically
-from deformrs.runs.files import below, make_folder, remove_leftovers
+from deformrs.runs.files import below, make_folder
 from deformrs.space import Block
 
 PAGE, DOCUMENT = "report.html", "report.md"
@@ -88,9 +88,8 @@ def write_sections(
     members = [entry.member for section in sections for entry in section.entries]
     copies = thumbnails_of(members, images, thumbnails)
     cards = {member.name: cards_of(member, copies[member.name]) for member in members}
-    make_folder(out)
-    for folder in (out, *(make_folder(below(out, name)) for name in (TABLES, FIGURES))):
-        remove_leftovers(folder)
+    for folder in (TABLES, FIGURES):
+        make_folder(below(out, folder))
     names: list[str] = []
     for section in sections:
         stem = f"{TABLES}/{section.slug}"

@@ -52,7 +52,7 @@ def open_for_appending(path: Path) -> IO[str]:
     # Without O_NONBLOCK, opening a named pipe would wait for a reader.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    file = open(  # noqa: SIM115 (returned), PTH123 (pathlib has no opener)
+    file = open(  # noqa: SIM115 (it is returned)
         path,
         "a",
         encoding="utf-8",
@@ -104,7 +104,23 @@ def check_not_linked(path: Path) -> None:
         )
 
 
-def remove_leftovers(folder: Path) -> None:
+_PREFIX, _SUFFIX = ".deformrs-", ".partial"
+"""Around a random number, the name of a file that is being written."""
+
+
+def _new_file(folder: Path) -> tuple[Path, BinaryIO]:
+    """Return a new file under a random name, locked for as long as it is open."""
+    _remove_leftovers(folder)
+    while True:
+        path = folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
+        file = path.open("xb")  # O_EXCL: never through a link
+        _locked(file, wait=True)  # a file system without locks has no leftovers removed
+        if path.exists():
+            return path, file
+        file.close()  # taken for a leftover before it was locked
+
+
+def _remove_leftovers(folder: Path) -> None:
     """Remove the unfinished files of processes that were killed, and of no living process."""
     for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
         # Gone meanwhile: its writer has finished. Not permitted: it is another user's.
@@ -113,21 +129,6 @@ def remove_leftovers(folder: Path) -> None:
                 with path.open("r+b") as file:
                     if _locked(file):
                         path.unlink()
-
-
-_PREFIX, _SUFFIX = ".deformrs-", ".partial"
-"""Around a random number, the name of a file that is being written."""
-
-
-def _new_file(folder: Path) -> tuple[Path, BinaryIO]:
-    """Return a new file under a random name, locked for as long as it is open."""
-    while True:
-        path = folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
-        file = path.open("xb")  # O_EXCL: never through a link
-        _locked(file, wait=True)  # a file system without locks has no leftovers removed
-        if path.exists():
-            return path, file
-        file.close()  # taken for a leftover before it was locked
 
 
 def _locked(file: BinaryIO, *, wait: bool = False) -> bool:

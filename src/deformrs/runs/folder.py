@@ -40,7 +40,6 @@ from deformrs.runs.files import (
     named,
     open_for_appending,
     packed_name,
-    remove_leftovers,
     stored_bytes,
     sync_folder,
     write_atomically,
@@ -158,7 +157,6 @@ class Run:
             lock(self._file, path)  # before anything is read or written
             _check_unpacked(path)  # it may have been packed meanwhile
             _check_kept(folder)
-            remove_leftovers(folder)
             stored = _stored_config(folder, config)
             self.config = stored or config
             self.results = [] if stored is None else read_results(folder, stored)
@@ -231,7 +229,7 @@ class Run:
         self.results += results
         if seconds is not None:
             with open_for_appending(self.folder / TIMES) as times:
-                append(times, "".join(f"{r.index}\t{seconds:.6f}\n" for r in results))
+                times.writelines(f"{result.index}\t{seconds:.6f}\n" for result in results)
 
     def mark_unsound(self, reason: str) -> None:
         """Let the run be refused from now on by whatever reads it."""

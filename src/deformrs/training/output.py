@@ -17,7 +17,6 @@ from deformrs.runs.files import (
     lock,
     make_folder,
     open_for_appending,
-    remove_leftovers,
 )
 from deformrs.runs.folder import difference
 from deformrs.training.checkpoints import STATE
@@ -49,8 +48,6 @@ class TrainingFolder:
         file = open_for_appending(path / EPOCHS)
         try:
             lock(file, path / EPOCHS)
-            for folder in (path, checkpoints):
-                remove_leftovers(folder)
             if (checkpoints / STATE).exists() or is_finished(path):
                 check_same(path, config)
             else:  # nothing was trained yet, so nothing binds
