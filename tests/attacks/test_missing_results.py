@@ -177,6 +177,9 @@ def test_a_run_may_be_extended_and_knows_all_that_was_requested(tmp_path: Path) 
 
 def test_a_run_without_results_forgets_what_was_requested(tmp_path: Path) -> None:
     certify(tmp_path, range(40), most=0)
+    certify(tmp_path, range(30), most=0)
+    assert order(tmp_path) == [*range(30)]
+    (tmp_path / CERTIFICATES).write_text('{"index": 0, "la')
     certify(tmp_path, range(3))
     assert order(tmp_path) == [0, 1, 2]
 
