@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from commands import QUICK, inside, run_inside
 from deformrs.data import ImageSet, load_data
 from deformrs.data.preparation import Preparation, pixels_digest
 from deformrs.runs import load_run, read_config
+from deformrs.runs.records import sealed, unsealed
 
 SAMPLES = ("--n", "40", "--n0", "20", "--device", "cpu")
 NET = """
@@ -123,9 +125,9 @@ def test_the_report_and_the_gallery_find_the_images_again(
 def test_held_out_images_of_a_known_dataset_are_not_called_its_test_images() -> None:
     digest = load_data("digits", split="train").about["sha256"]
     trained(Path("digits"), digest=digest)
-    note = json.loads(Path("digits/training.json").read_text())
+    note: Any = unsealed(Path("digits/training.json").read_text())
     note |= {"seed": 0, "data": note["data"] | {"hold_out": 0.1}}
-    Path("digits/training.json").write_text(json.dumps(note))
+    Path("digits/training.json").write_text(sealed(note))
     inside("certify", "--model", "digits", "--split", "held-out", *SAMPLES, "--max", "3")
     results = load_run("digits/held-out")
     assert all(result.source.startswith("digits train ") for result in results)
@@ -192,11 +194,11 @@ def test_splits_that_do_not_exist() -> None:
     ],
 )
 def test_a_note_that_is_damaged(change: dict[str, object], message: str) -> None:
-    note = json.loads(Path("run/training.json").read_text())
+    note: Any = unsealed(Path("run/training.json").read_text())
     data = change.pop("data", {})
     assert isinstance(data, dict)
     note = note | change | {"data": note["data"] | data}
-    Path("run/training.json").write_text(json.dumps(note))
+    Path("run/training.json").write_text(sealed(note))
     _, errors = inside("certify", "--model", "run", "--split", "held-out", code=1)
     assert "training.json is damaged" in errors
     assert message in errors

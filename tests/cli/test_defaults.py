@@ -19,6 +19,7 @@ from deformrs.data import load_data
 from deformrs.errors import InputError
 from deformrs.models.inference import natural_precision
 from deformrs.runs import load_run, read_config
+from deformrs.runs.records import sealed, unsealed
 
 NOTHING = SmoothingOptions("", "")
 LENS = """
@@ -195,8 +196,8 @@ def test_a_model_that_is_mistyped_is_named_first(model: str) -> None:
 def test_the_weights_of_a_network_of_ones_own_lead_to_its_training() -> None:
     trained(Path("run"))
     for place in (Path("run"), Path("run/best")):
-        about = json.loads((place / "model.json").read_text())
-        (place / "model.json").write_text(json.dumps(about | {"network": "net.py:build"}))
+        about = unsealed((place / "model.json").read_text())
+        (place / "model.json").write_text(sealed(about | {"network": "net.py:build"}))
         model = ModelOptions("net.py:build", str(place / "model.safetensors"))
         found = certification(model, DataOptions(""), NOTHING, None, padding_given=False)
         assert found.data == DataOptions("digits", "test")

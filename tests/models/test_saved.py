@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,6 +28,7 @@ from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import SmallCNN, initial_network, load_model, save_model
 from deformrs.runs.files import file_digest
+from deformrs.runs.records import sealed, unsealed
 
 torchvision_ops.declare()
 
@@ -107,10 +109,10 @@ def test_only_networks_of_the_package_are_saved(tmp_path: Path) -> None:
         ({"sha256": "0"}, "not the weights"),
     ],
 )
-def test_damaged_values_are_named(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+def test_damaged_values_are_named(tmp_path: Path, changes: Config, message: str) -> None:
     save_model(tmp_path, trained(), DIGITS)
     path = tmp_path / "model.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    path.write_text(sealed(unsealed(path.read_text()) | changes))
     with pytest.raises(InputError, match=message) as caught:
         load_model(str(tmp_path))
     assert "\n" not in str(caught.value)
@@ -160,8 +162,8 @@ def test_damaged_descriptions_of_library_networks_are_named(
     described = (initial.network, initial.arguments)
     save_model(tmp_path, initial.spec.module, initial.spec.preparation, described=described)
     path = tmp_path / "model.json"
-    changed = {"network": network, "arguments": arguments}
-    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    changed: Any = {"network": network, "arguments": arguments}
+    path.write_text(sealed(unsealed(path.read_text()) | changed))
     with pytest.raises(InputError, match=message) as caught:
         load_model(str(tmp_path))
     assert "\n" not in str(caught.value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from deformrs.models.sources import check_source
 from deformrs.models.types import require_trust
 from deformrs.runs import read_config
 from deformrs.runs.folder import located, located_code
+from deformrs.runs.records import unsealed
 from deformrs.specs import python_files
 
 
@@ -227,11 +227,9 @@ def _read_training(path: Path) -> Config | None:
     if not path.is_file():
         return None
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = unsealed(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise damaged(path, error) from None
-    if not isinstance(config, dict):
-        raise damaged(path, "not a mapping")
     if config.get("command") != "train":
         return None
     options = config.get("options")

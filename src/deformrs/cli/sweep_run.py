@@ -23,6 +23,7 @@ from deformrs.errors import InputError
 from deformrs.models.saved import MODEL, TRAINING, WEIGHTS, of_file
 from deformrs.runs import CERTIFICATES, CONFIG, Result, read_config, read_run, write_atomically
 from deformrs.runs.files import file_digest, stored_bytes
+from deformrs.runs.records import sealed, unsealed
 from deformrs.specs import python_files
 from deformrs.stopping import Query
 from deformrs.training.output import EPOCHS
@@ -101,7 +102,7 @@ class SweepRun:
 
     def mark_done(self) -> None:
         """Record that the run is finished with these options."""
-        write_atomically(self.folder / MARK, json.dumps(self._mark(), indent=2) + "\n")
+        write_atomically(self.folder / MARK, sealed(self._mark()))
 
     def results(self) -> list[Result]:
         """Read the results of the requested images."""
@@ -200,7 +201,6 @@ def _read_json(path: Path) -> Config | None:
     if not path.exists():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return unsealed(path.read_text(encoding="utf-8"))
     except ValueError:
         return {}
-    return content if isinstance(content, dict) else {}

@@ -1,15 +1,16 @@
 """Networks in run folders and in the user's Python files.
 
-A run folder holds `model.json`, which describes its network, and `model.safetensors`, its weights.
+A run folder holds `model.json`, which describes its network with the digest of its weights and of
+the description, and `model.safetensors`, the weights.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save
@@ -33,6 +34,7 @@ from deformrs.models.types import (
 )
 from deformrs.models.weights import fit_state, read_state
 from deformrs.runs.files import file_digest, make_folder, write_atomically
+from deformrs.runs.records import sealed, unsealed
 from deformrs.specs import load_object, users_code
 
 MODEL, WEIGHTS = "model.json", "model.safetensors"
@@ -177,7 +179,7 @@ def save_model(
         "sha256": hashlib.sha256(content).hexdigest(),
     }
     # Last, with the digest of the weights: between the two replacements the folder does not fit.
-    write_atomically(folder / MODEL, json.dumps(about, indent=2) + "\n")
+    write_atomically(folder / MODEL, sealed(about))
 
 
 def read_description(folder: Path) -> Description:
@@ -186,7 +188,7 @@ def read_description(folder: Path) -> Description:
     if not path.is_file():
         raise _without_model(folder)
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
+        about: Any = unsealed(path.read_text(encoding="utf-8"))
         mean, std, names = (
             None if about[key] is None else tuple(about[key])
             for key in ("mean", "std", "class_names")
@@ -210,10 +212,9 @@ def folder_of_weights(source: str, weights: Path | None) -> Path | None:
     if not path.is_file():
         return None
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
+        network = unsealed(path.read_text(encoding="utf-8")).get("network")
     except ValueError as error:
         raise damaged(path, error, "save the model again, or move the weights elsewhere") from None
-    network = about.get("network") if isinstance(about, dict) else None
     return weights.parent if isinstance(network, str) and of_file(network) else None
 
 

@@ -217,3 +217,32 @@ def digest(record: Config, config: Config) -> str:
 def signed(record: Config, config: Config) -> str:
     """Return a record as JSON, with its digest."""
     return json.dumps(record | {"check": digest(record, config)})
+
+
+def sealed(content: Config) -> str:
+    """Return the text of a metadata file: JSON with a digest of its content.
+
+    The digest notices damage and edits. It is no signature: whoever recomputes it can write
+    anything.
+    """
+    return json.dumps(content | {"check": digest(content, {})}, indent=2) + "\n"
+
+
+def unsealed(text: str) -> Config:
+    """Return the content of a metadata file; ValueError if it is not what `sealed` wrote.
+
+    Files of earlier versions, without a digest, are read as they are.
+
+    >>> unsealed(sealed({"seed": 1}))
+    {'seed': 1}
+    >>> unsealed(sealed({"seed": 1}).replace("1", "2", 1))
+    Traceback (most recent call last):
+    ValueError: changed since it was written
+    """
+    content = json.loads(text)
+    if not isinstance(content, dict):
+        raise ValueError("not a mapping")
+    check = content.pop("check", None)
+    if check not in (None, digest(content, {})):
+        raise ValueError("changed since it was written")
+    return content

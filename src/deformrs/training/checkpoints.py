@@ -1,16 +1,17 @@
 """Checkpoints: the state of a training on the disk, whole or not at all.
 
 A checkpoint is a safetensors file with the weights and the momentum, perhaps one with the weights
-of the best epoch, and state.json, which names both with their digests and is replaced last.
+of the best epoch, and state.json, which names both with their digests, holds one of itself, and is
+replaced last.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -21,6 +22,7 @@ from deformrs.config import Config
 from deformrs.errors import InputError, damaged
 from deformrs.models.weights import fit_state
 from deformrs.runs.files import make_folder, write_atomically
+from deformrs.runs.records import sealed, unsealed
 
 STATE = "state.json"
 Tensors = dict[str, Tensor]
@@ -75,7 +77,7 @@ class Checkpoints:
             if name not in self._stored:  # it stays what it is until another epoch is better
                 self._stored = {name: self._store(name, best.weights)}
             state["best"] = self._stored[name] | {"epoch": best.epoch, "accuracy": best.accuracy}
-        write_atomically(self.folder / STATE, json.dumps(state, indent=2) + "\n")
+        write_atomically(self.folder / STATE, sealed(state))
         kept = {entry["file"] for entry in (state["last"], state["best"]) if entry}  # type: ignore[call-overload, index]
         for path in self.folder.glob("*.safetensors*"):
             if path.name not in kept:
@@ -87,7 +89,7 @@ class Checkpoints:
         if not path.exists():
             return None
         try:
-            state = json.loads(path.read_text(encoding="utf-8"))
+            state: Any = unsealed(path.read_text(encoding="utf-8"))
             tensors = self._load(state["last"])
             entry = state["best"]
             best = entry and Best(entry["epoch"], entry["accuracy"], self._load(entry))
@@ -107,7 +109,8 @@ class Checkpoints:
         """Return the number of steps after which it was written; 0 if there is none."""
         path = self.folder / STATE
         try:
-            return int(json.loads(path.read_text(encoding="utf-8"))["step"])
+            state: Any = unsealed(path.read_text(encoding="utf-8"))
+            return int(state["step"])
         except FileNotFoundError:
             return 0
         except (ValueError, KeyError, TypeError) as error:

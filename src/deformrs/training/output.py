@@ -19,6 +19,7 @@ from deformrs.runs.files import (
     open_for_appending,
 )
 from deformrs.runs.folder import difference
+from deformrs.runs.records import sealed, unsealed
 from deformrs.training.checkpoints import STATE
 
 EPOCHS, CHECKPOINTS = "epochs.jsonl", "checkpoints"
@@ -51,7 +52,7 @@ class TrainingFolder:
             if (checkpoints / STATE).exists() or is_finished(path):
                 check_same(path, config)
             else:  # nothing was trained yet, so nothing binds
-                write_atomically(path / TRAINING, json.dumps(config, indent=2) + "\n")
+                write_atomically(path / TRAINING, sealed(config))
         except BaseException:
             file.close()
             raise
@@ -85,7 +86,7 @@ def check_same(path: Path, config: Config) -> None:
     """Raise if the folder holds a training with other settings."""
     place = path / TRAINING
     try:
-        stored = json.loads(place.read_text(encoding="utf-8"))
+        stored = unsealed(place.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise damaged(place, error) from None
     there, here = _binding(stored), _binding(json.loads(json.dumps(config)))
@@ -98,7 +99,5 @@ def check_same(path: Path, config: Config) -> None:
         )
 
 
-def _binding(config: object) -> Config:
-    if not isinstance(config, dict):
-        return {"training": str(config)}
+def _binding(config: Config) -> Config:
     return {key: value for key, value in config.items() if key not in _FREE}
