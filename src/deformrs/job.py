@@ -110,12 +110,14 @@ def make_job(
     plugins = plugin_digests(deformation) if isinstance(deformation, str) else {}
     about: Config = {"plugins": plugins} if plugins else {}
     about |= {} if options is None else {"command": "certify", "options": options}
+    in_pixels = isinstance(noise, str) and "px" in noise
+    # On an image of another size these pixels are another law.
+    about |= {"noise_in_pixels": str(noise)} if in_pixels else {}
     about |= {
         "model": without_source(model.about),
         "data": without_source(images.about)
         | {"name": images.name, "class_names": list(names) or None},
     }
-    in_pixels = isinstance(noise, str) and "px" in noise
     return Job(model, images, classifier, num_classes, in_pixels, about)
 
 

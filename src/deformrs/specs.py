@@ -22,7 +22,7 @@ from deformrs.deformations import Compose, Deformation
 from deformrs.errors import DeformRSError, InputError, did_you_mean
 from deformrs.noise import Gaussian, Independent, NoiseLaw, Uniform
 from deformrs.space import Block, Space
-from deformrs.units import check_scale, parse_quantity
+from deformrs.units import Unit, check_scale, parse_quantity
 
 
 def load_object(path: Path, name: str) -> object:
@@ -100,6 +100,23 @@ def parse_noise(text: str, space: Space) -> NoiseLaw:
         for index, (part, block) in enumerate(zip(parts, space.blocks, strict=True))
     ]
     return laws[0] if len(laws) == 1 else Independent(*laws)
+
+
+def noise_text(law: NoiseLaw, space: Space) -> str:
+    """Return the text that `parse_noise` reads as this law on images of any size.
+
+    >>> space = parse_deformation("rotation+translation").space((28, 28))
+    >>> noise_text(parse_noise("uniform:0.5rad+gaussian:7px", space), space)
+    'uniform:0.5rad+gaussian:0.5'
+    """
+    parts = []
+    laws = law.laws if isinstance(law, Independent) else (law,)
+    for part, block in zip(laws, space.blocks, strict=True):
+        assert isinstance(part, Uniform | Gaussian)
+        scales = part.scale if isinstance(part.scale, tuple) else (part.scale,)
+        unit = "rad" if block.unit is Unit.ANGLE else ""
+        parts.append(f"{part.name}:{','.join(f'{scale}{unit}' for scale in scales)}")
+    return "+".join(parts)
 
 
 def python_files(text: str) -> list[Path]:

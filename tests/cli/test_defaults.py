@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from made_training import QUICK, trained
 from PIL import Image
 
 from commands import inside
+from deformrs import Gaussian, Rotation, Uniform
 from deformrs.cli.defaults import certification, find_trained, options_from_run, options_of
 from deformrs.cli.jobs import resume
 from deformrs.cli.options import DataOptions, ModelOptions, SmoothingOptions, plain_options
@@ -18,8 +21,10 @@ from deformrs.config import Config
 from deformrs.data import load_data
 from deformrs.errors import InputError
 from deformrs.models.inference import natural_precision
-from deformrs.runs import load_run, read_config
+from deformrs.runs import Run, load_run, read_config
+from deformrs.runs.files import file_digest
 from deformrs.runs.records import sealed, unsealed
+from made_runs import ALPHA, METHOD, Entry, results
 
 NOTHING = SmoothingOptions("", "")
 LENS = """
@@ -271,12 +276,20 @@ def test_a_run_goes_on_in_its_own_precision(tmp_path: Path) -> None:
     assert resume(ModelOptions("net"), None).precision == "auto"
 
 
-def stored_run(folder: Path, **options: object) -> Path:
-    """Write the configuration of a run with these options."""
-    folder.mkdir()
-    given = {"model": "net", "data": "digits", "deformation": "rotation", "noise": "uniform:1deg"}
-    config = {"noise": {}, "alpha": 0.001, "method": "clopper_pearson"}
-    (folder / "config.json").write_text(json.dumps(config | {"options": given | options}))
+def stored_run(folder: Path, **options: str | bool) -> Path:
+    """Write a run with these options and one result."""
+    code = options.get("deformation") == "lens.py:Lens"
+    if code:
+        Path("lens.py").write_text(LENS)
+    given: Any = {"model": "net", "data": "digits", "deformation": "rotation"}
+    given |= {"noise": "gaussian:0.1" if code else "uniform:1deg"} | options
+    about: Config = {"deformation": {"name": "lens_of_trained" if code else "rotation"}}
+    about |= {"plugins": {"lens.py": file_digest(Path("lens.py"))}} if code else {}
+    law = Gaussian(0.1) if code else Uniform(math.radians(1))
+    (result,) = results([Entry(0, 0, 1000)], Rotation(), law, 10)
+    about |= {"padding": "zeros", "options": given}
+    with Run.open(folder, law, ALPHA, METHOD, about) as run:
+        run.add(result)
     return folder
 
 
@@ -286,7 +299,8 @@ def stored_run(folder: Path, **options: object) -> Path:
 def test_guarantee_code_of_a_run_is_executed_only_if_named_or_trusted(
     option: str, code: str
 ) -> None:
-    run = stored_run(Path("run"), **{option: code, "trust_code": True})
+    options: dict[str, str | bool] = {option: code, "trust_code": True}
+    run = stored_run(Path("run"), **options)
     nothing = ModelOptions("")
     assert not options_from_run(run)[0].trust_code, "a run cannot vouch for itself"
     message = (
@@ -294,6 +308,7 @@ def test_guarantee_code_of_a_run_is_executed_only_if_named_or_trusted(
     )
     with pytest.raises(InputError, match=message):
         options_of(run, nothing, NOTHING)
+    assert not Path("executed").exists()
     named_model = ModelOptions(code) if option == "model" else nothing
     named = SmoothingOptions(code, "") if option == "deformation" else NOTHING
     for given, how in ((named_model, named), (ModelOptions("", trust_code=True), NOTHING)):

@@ -19,14 +19,14 @@ from deformrs.data import HeldOut, ImageSet
 from deformrs.data.folders import ImageFolder
 from deformrs.data.image_set import HELD_OUT
 from deformrs.errors import InputError, damaged
-from deformrs.job import stored_precision
+from deformrs.job import plugin_digests, stored_precision
 from deformrs.models.saved import BEST, MODEL, TRAINING, folder_of_weights
 from deformrs.models.sources import check_source
 from deformrs.models.types import require_trust
-from deformrs.runs import read_config
-from deformrs.runs.folder import located, located_code
+from deformrs.runs import CONFIG, StoredRun, read_config, read_run
+from deformrs.runs.folder import difference, located, located_code
 from deformrs.runs.records import unsealed
-from deformrs.specs import python_files
+from deformrs.specs import noise_text, parse_deformation, parse_noise, python_files
 
 
 @dataclass(frozen=True)
@@ -302,8 +302,9 @@ def options_of(
 ) -> tuple[ModelOptions, SmoothingOptions]:
     """Return the model, deformation and noise of a run; only the model's execution may differ.
 
-    Guarantee: without `model.trust_code`, Python code that the run names is returned only if it was
-    named on the command line too.
+    Guarantee: deformation, noise and padding are those of the run's certificates, or an error says
+    that its options were edited. Without `model.trust_code`, Python code that the run names is
+    executed only if it was named on the command line too.
     """
     own_model, _, own_smoothing = options_from_run(run)
     _check_equal(model, own_model)
@@ -320,7 +321,44 @@ def options_of(
                 f"or name the file yourself: {option} {own}",
             )
     execution = {name: getattr(model, name) for name in EXECUTION}
-    return dataclasses.replace(own_model, **execution), own_smoothing
+    return dataclasses.replace(own_model, **execution), _bound(read_run(run), own_smoothing)
+
+
+def _bound(run: StoredRun, options: SmoothingOptions) -> SmoothingOptions:
+    """Return the options if they are what the run's results are bound to; raise otherwise.
+
+    Options may be edited, as files move, and a configuration without results binds nothing.
+    """
+    if not run.results:
+        raise InputError(
+            f"the run in {run.folder}",
+            f"without a result, so nothing tells whether its {CONFIG} was changed",
+            "must hold at least one certified image",
+            "repeat deformrs certify to go on, or give --model, --deformation and --noise",
+        )
+    files = plugin_digests(options.deformation)  # compared before their code is executed
+    _check_bound(run, {"plugins": files or None})
+    deformation = parse_deformation(options.deformation)
+    _check_bound(run, {"deformation": deformation.to_config(), "padding": options.padding})
+    space = deformation.space(run[0].certificate.space.size)
+    law = parse_noise(options.noise, space)
+    _check_bound(run, {"noise": law.to_config()})
+    noise = run.config.get("noise_in_pixels")
+    if not isinstance(noise, str):
+        # Earlier versions did not bind pixels: on images of another size they prove nothing.
+        noise = noise_text(law, space) if "px" in options.noise else options.noise
+    return dataclasses.replace(options, noise=noise)
+
+
+def _check_bound(run: StoredRun, ours: Config) -> None:
+    theirs = {key: run.config.get(key) for key in ours}
+    if ours != theirs:
+        raise InputError(
+            f"options in {run.folder / CONFIG}",
+            f"not what the results are bound to ({difference(theirs, ours)})",
+            "must be those of the certificates",
+            "restore them and the files they name, or certify again",
+        )
 
 
 def _check_equal(given: ModelOptions | SmoothingOptions, own: object) -> None:

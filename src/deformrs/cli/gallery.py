@@ -15,7 +15,7 @@ from torch import Tensor
 
 from deformrs.certificate import Certificate
 from deformrs.checks import check_integer
-from deformrs.cli.defaults import find_trained, options_from_run, options_of
+from deformrs.cli.defaults import find_trained, options_of
 from deformrs.cli.jobs import load_model_of_run, smooth_as
 from deformrs.cli.options import (
     DataOptions,
@@ -33,6 +33,7 @@ from deformrs.cli.predict import image_files
 from deformrs.cli.progress import step
 from deformrs.config import Config
 from deformrs.data import ImageSet, load_image
+from deformrs.data.loading import certified_data
 from deformrs.data.preparation import Preparation
 from deformrs.dataset import tensor_digest
 from deformrs.errors import InputError
@@ -53,7 +54,7 @@ from deformrs.report.gallery import (
     one_per_class,
     sample_exhibit,
 )
-from deformrs.runs import Result, read_config, read_run
+from deformrs.runs import Result, StoredRun, read_config, read_run
 from deformrs.sampling import Progress
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.stopping import Stopping
@@ -137,12 +138,12 @@ def gallery(
     files = image_files(files)
     results: dict[int, Result] = {}
     stopping = None
+    stored: StoredRun | None = None
     if run is not None:
         model, smoothing = options_of(run, model, smoothing)
         if kind == "certified":
             sampling, stopping = _as_in_run(read_config(run), sampling)
         if not data.data:  # certificates are about the run's own images
-            data = options_from_run(run)[1]
             stored = read_run(run, alpha=sampling.alpha if kind == "certified" else None)
             results = {result.index: result for result in stored.results}
     elif (trained := find_trained(model.model, model.weights)) is not None:
@@ -157,7 +158,7 @@ def gallery(
     check_figure_path(out)  # before sampling, not after it
     loaded = None
     if model.model:
-        loaded = model.load() if run is None else load_model_of_run(run, model, smoothing)
+        loaded = model.load() if run is None else load_model_of_run(run, model)
     preparation = model.preparation(Preparation()) if loaded is None else loaded.preparation
     names = None if loaded is None else loaded.class_names
 
@@ -172,8 +173,8 @@ def gallery(
         subjects = [
             Subject(torch.from_numpy(load_image(file, preparation)), file.name) for file in files
         ]
-    elif data.data:
-        dataset = data.load(preparation, None, names)
+    elif stored is not None or data.data:
+        dataset = data.load(preparation, None, names) if stored is None else certified_data(stored)
         if not numbers:
             certified = sorted(result.index for result in one_per_class(results.values()))
             numbers = tuple(certified[: MOST_ROWS if kind == "certified" else 1]) or (0,)

@@ -16,7 +16,6 @@ from deformrs.errors import InputError
 from deformrs.job import (
     Job,
     make_job,
-    plugin_digests,
     resumed_execution,
     smooth,
     without_source,
@@ -83,23 +82,21 @@ def smooth_as(
     )
 
 
-def load_model_of_run(run: Path, model: ModelOptions, smoothing: SmoothingOptions) -> LoadedModel:
+def load_model_of_run(run: Path, model: ModelOptions) -> LoadedModel:
     """Load the model of a run; unless the options name its classes, the run does.
 
-    Raise if model, preparation or plug-in differ from those that were certified.
+    Raise if model or preparation differ from those that were certified.
     """
     loaded, config = model.load(), read_config(run)
-    data = config.get("data")
+    stored, data = config.get("model"), config.get("data")
     theirs: Config = {
-        "model": config.get("model"),
+        "model": stored,
         "data": {"preparation": data.get("preparation") if isinstance(data, dict) else None},
-        "plugins": config.get("plugins"),
     }
-    ours: Config = {
-        "model": without_source(loaded.about) | network_config(loaded.module),
-        "data": {"preparation": loaded.preparation.to_config()},
-        "plugins": plugin_digests(smoothing.deformation) or None,
-    }
+    about = without_source(loaded.about) | network_config(loaded.module)
+    if not isinstance(stored, dict) or "name" not in stored:
+        about.pop("name", None)  # runs of earlier versions lack it
+    ours: Config = {"model": about, "data": {"preparation": loaded.preparation.to_config()}}
     ours = json.loads(json.dumps(ours))  # tuples become lists, as in the file
     if ours != theirs:
         raise InputError(

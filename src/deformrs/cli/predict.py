@@ -178,7 +178,7 @@ def predictions(
     Images with other pixels get other noise. With `run`, raise unless the model is still the one
     that was certified there.
     """
-    loaded = model.load() if run is None else load_model_of_run(run, model, smoothing)
+    loaded = model.load() if run is None else load_model_of_run(run, model)
     names = loaded.class_names
     classifier: SmoothedClassifier | None = None
     certified_size = _certified_size(run, loaded.preparation)

@@ -17,7 +17,7 @@ from deformrs.cli.options import (
 )
 from deformrs.cli.training_options import StartOptions, TrainingOptions, TrainingRequest
 from deformrs.config import Config, ConfigValue
-from deformrs.data.loading import data_of
+from deformrs.data.loading import certified_data
 from deformrs.dataset import select_indices
 from deformrs.errors import InputError
 from deformrs.models.saved import MODEL, TRAINING, WEIGHTS, of_file
@@ -109,7 +109,7 @@ class SweepRun:
         stored = read_run(self.folder)
         requested = self._requested(stored.config)
         if len(stored.results) > len(requested):  # from an earlier run with a larger max
-            requested = self._requested(stored.config, data_of(stored).labels)
+            requested = self._requested(stored.config, certified_data(stored).labels)
         return [result for result in stored.results if result.index in requested]
 
     def check_ready(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from deformrs.data.image_set import HELD_OUT, DataRequest, HeldOut, ImageSet, Sp
 from deformrs.data.preparation import Pixels, Preparation, pixels_digest
 from deformrs.errors import DeformRSError, InputError, nearest
 from deformrs.runs import Result, StoredRun
-from deformrs.runs.folder import located
+from deformrs.runs.folder import CONFIG, located
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,24 @@ def data_of(run: StoredRun, moved: Path | None = None) -> ImageSet:
         num_classes=run.config["num_classes"],  # type: ignore[arg-type]
         root=None if root is None else Path(located(str(root), run.folder, options)),
     )
+
+
+def certified_data(run: StoredRun, moved: Path | None = None) -> ImageSet:
+    """Return the dataset of a run; raise unless it is the one that was certified.
+
+    The digest of a folder covers file names and labels, not pixels: those are bound image by image.
+    """
+    images = data_of(run, moved)
+    stored: Any = run.config["data"]
+    for key, value in (("pictures", len(images)), ("sha256", images.about["sha256"])):
+        if stored.get(key) != value:
+            raise InputError(
+                f"the dataset of {run.folder}",
+                f"not the one certified ({key}: {stored.get(key)} there, {value} here)",
+                "must have the same images and labels",
+                f"restore {images.about['source']}, or correct where {CONFIG} says that it is",
+            )
+    return images
 
 
 class StoredImages:

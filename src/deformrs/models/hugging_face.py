@@ -142,7 +142,7 @@ def load_hugging_face(name: str, described: bool) -> ResolvedSource:
         tuple(names) if real else None,
         channels_last=True,
     )
-    return ResolvedSource(spec, about)
+    return ResolvedSource(spec, about, name=None if Path(name).is_dir() else f"hf:{name}")
 
 
 def _from_hub(

@@ -275,7 +275,7 @@ def load_library_network(source: str, weights: Path | None) -> ResolvedSource:
     fit_state(network, state, origin)
     if weights is not None:
         about["files"] = {weights.name: file_digest(weights)}
-    return ResolvedSource(library.describe(name, network, weights), about)
+    return ResolvedSource(library.describe(name, network, weights), about, name=source)
 
 
 def check_name(name: object) -> str:

@@ -113,7 +113,7 @@ def load_factory(source: str, weights: Path | None) -> ResolvedSource:
     if description is not None:
         spec = description.applied_to(spec)
         files[MODEL] = file_digest(description.folder / MODEL)
-    return ResolvedSource(spec, {"files": files})
+    return ResolvedSource(spec, {"files": files}, name=f"{path.name}:{function}")
 
 
 def load_saved(folder: Path, trust_code: bool = False) -> ResolvedSource:

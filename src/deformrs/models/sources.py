@@ -129,6 +129,7 @@ def load_model(
     if preparation is not None:
         spec = dataclasses.replace(spec, preparation=_override(spec.preparation, preparation))
     about: Config = {"source": name, **resolved.about}
+    about |= {} if resolved.name is None else {"name": resolved.name}
     chosen: Precision = "float32"
     if not resolved.frozen_graph:
         about["state_sha256"] = state_digest(spec.module.state_dict())

@@ -44,12 +44,15 @@ class ResolvedSource:
     """The network that a source stands for.
 
     `about` records its files with their digests and the libraries with their versions.
-    `frozen_graph`: the file fixes the whole computation, including its precision.
+    `frozen_graph`: the file fixes the whole computation, including its precision. `name` is what
+    chooses the network among others with the same files and weights: "timm:resnet18", or
+    "net.py:build" without the path of the file.
     """
 
     spec: NetworkSpec
     about: Config
     frozen_graph: bool = False
+    name: str | None = None
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from deformrs.rounding import percent_down, percent_up
 
 FEW_CLASSES = 30
 NONE = Cell("–")
-_MODEL = (("options", "model"), ("model", "source"), ("model", "network"), ("model", "function"))
+_MODEL = (("model", "name"), ("options", "model"), ("model", "network"), ("model", "function"))
 _INTERVAL_COLUMNS = ("interval_low", "interval_high")
 Row = list[str | int | float | None]
 
