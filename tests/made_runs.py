@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from deformrs import Counts, Deformation, NoiseLaw, Rotation, Uniform
-from deformrs.config import Config
-from deformrs.runs import Result, Run, StoredRun, read_run
+from deformrs.config import Config, ConfigValue
+from deformrs.runs import CERTIFICATES, CONFIG, Result, Run, StoredRun, read_config, read_run
+from deformrs.runs.records import signed
 
 ALPHA, METHOD, N = 0.001, "clopper_pearson", 1000
 
@@ -87,6 +89,21 @@ def stored(
     return read_run(folder)
 
 
+def resign(folder: Path, **changes: ConfigValue) -> None:
+    """Change what binds the lines of a run, and sign them again; None removes a setting."""
+    config = read_config(folder)
+    # What else carries a digest of the configuration.
+    for name in (*changes, "requested"):
+        config.pop(name, None)
+    config |= {name: value for name, value in changes.items() if value is not None}
+    path = folder / CERTIFICATES
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    for record in records:
+        del record["check"]
+    (folder / CONFIG).write_text(json.dumps(config))
+    path.write_text("".join(signed(record, config) + "\n" for record in records))
+
+
 def decided(
     run: StoredRun, radii: Sequence[str | float] = (), regions: Sequence[str] = ()
 ) -> StoredRun:
@@ -130,6 +147,4 @@ class Page(HTMLParser):
     @property
     def data(self) -> Any:
         """The counts that charts and class tables are drawn from."""
-        import json
-
         return json.loads(self.scripts[0])

@@ -139,7 +139,7 @@ def begin(
 ) -> tuple[Config, Iterator[Result]]:
     """Check the arguments of `certify_dataset`; return the run's configuration and its results."""
     images = as_dataset(images)
-    indices = select_indices(len(images), skip, max, _labels(images))
+    indices = select_indices(len(images), skip, max, labels_of(images))
     name = _name(images, indices[0])
     image, label = as_pair(name, images[indices[0]])
     first = as_image(name, image)
@@ -165,8 +165,8 @@ def begin(
         Run.check(Path(out), classifier.noise, plan.alpha, plan.bound, config)
     size = size_of(first) if same_size or classifier.sampler.compiled != "no" else None
 
-    def read(places: Sequence[int]) -> _Group:
-        return _Group.read(images, places, together, classifier, num_classes)
+    def read(places: Sequence[int]) -> Group:
+        return Group.read(images, places, together, classifier, num_classes)
 
     def results() -> Iterator[Result]:
         opened = (
@@ -355,7 +355,7 @@ def read_image(images: Dataset, index: int, num_classes: int) -> tuple[Tensor, i
     return as_image(name, image), as_label(name, label, num_classes)
 
 
-def _labels(images: Dataset) -> list[int] | None:
+def labels_of(images: Dataset) -> list[int] | None:
     """Return the labels of all images, if their dataset has them without loading the images."""
     labels = getattr(images, "labels", getattr(images, "targets", None))  # torchvision's name
     if not isinstance(labels, Sequence | np.ndarray | Tensor) or len(labels) != len(images):
@@ -451,7 +451,7 @@ def images_together(classifier: SmoothedClassifier, image: Tensor, plan: Samplin
 
 
 @dataclass(frozen=True, eq=False)
-class _Group:
+class Group:
     """Images that are certified together.
 
     How an image's samples are batched depends on its place among the selected images alone: an
@@ -474,7 +474,7 @@ class _Group:
         together: int,
         classifier: SmoothedClassifier,
         num_classes: int,
-    ) -> _Group:
+    ) -> Group:
         pairs = [read_image(images, index, num_classes) for index in indices]
         tensors, labels = zip(*pairs, strict=True)
         sources = tuple(_source(images, index) for index in indices)
@@ -511,24 +511,39 @@ class _Group:
             for index, values in zip(self.indices, zip(*columns, strict=False), strict=True)
         ]
 
-    def check_same_model(self, done: Mapping[int, Result], plan: SamplingPlan) -> None:
+    def check_same_model(
+        self,
+        done: Mapping[int, Result],
+        plan: SamplingPlan,
+        *,
+        estimated: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
         """Raise unless the model still gives the selection counts of the stored results.
 
-        Weights are compared by their digest; a plain function can only be tried.
+        With `estimated`, all of their counts. Weights are compared by their digest; a plain
+        function can only be tried.
         """
         self.check_unchanged(done)
-        counts: list[tuple[int, ...]] = []
-        predictions: list[int] = []
-        for images, indices in self._batches(plan):
-            counts += self.classifier.count_batch(
-                images, indices, plan.n0, Stage.SELECT, seed=plan.seed
-            )
-            predictions += self.classifier.classify(images)
-        for index, count, prediction in zip(self.indices, counts, predictions, strict=False):
+        progress = progress or Progress()
+        found: list[tuple[tuple[int, ...], int | None]] = []
+        if estimated:
+            for made in self.certify(plan, progress, None, None):
+                counts = made.certificate.counts
+                found.append((counts.selection + counts.estimation, made.plain))
+        else:
+            for images, indices in self._batches(plan):
+                selections = self.classifier.count_batch(
+                    images, indices, plan.n0, Stage.SELECT, seed=plan.seed, progress=progress
+                )
+                found += zip(selections, self.classifier.classify(images), strict=True)
+        for index, again in zip(self.indices, found, strict=False):
             result = done.get(index)
             if result is None:
                 continue
-            if count != result.certificate.counts.selection or prediction != result.plain:
+            counts = result.certificate.counts
+            stored = counts.selection + (counts.estimation if estimated else ())
+            if again != (stored, result.plain):
                 raise ModelError(
                     f"the prediction for image {index} ({result.source})",
                     "not the one stored when the run began",

@@ -16,9 +16,10 @@ from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError
 from deformrs.models import SmallCNN, load_model, save_model
 from deformrs.runs import read_config
-from deformrs.runs.records import signed, unsealed
+from deformrs.runs.records import unsealed
 from deformrs.specs import parse_deformation, parse_noise
 from deformrs.training.checkpoints import STATE, Checkpoints, Snapshot
+from made_runs import resign
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -143,16 +144,7 @@ def test_pixels_that_earlier_versions_did_not_bind_are_no_pixels(place: Path) ->
     """Their law is, so its text cannot choose another one on images of another size."""
     answers = []
     for noise in (SHIFT[1], f"gaussian:{4 / 14!r}"):
-        config = read_config(place / "shifts")
-        for later in ("noise_in_pixels", "requested"):
-            config.pop(later, None)
-        lines = (place / "shifts" / "certificates.jsonl").read_text().splitlines()
-        records = [json.loads(line) for line in lines]
-        for record in records:
-            del record["check"]
-        (place / "shifts" / "config.json").write_text(json.dumps(config))
-        text = "".join(signed(record, config) + "\n" for record in records)
-        (place / "shifts" / "certificates.jsonl").write_text(text)
+        resign(place / "shifts", noise_in_pixels=None)
         edit_option(place / "shifts", "noise", noise)
         images = ("predict", "same.png", "large.png", *SAMPLES)
         answers.append(deformrs(*images, "--run", "shifts").stdout)

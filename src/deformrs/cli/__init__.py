@@ -74,6 +74,7 @@ VERBS = {
     "report": "Make a page, figures and tables of one or several runs.",
     "gallery": "Draw images under deformations that provably keep their label.",
     "predict": "Predict the class of images, with the certified radius of each.",
+    "verify": "Check that runs are complete, unchanged, and what their models answer.",
     "pack": "Compress finished runs, e.g. for version control.",
     "bench": "Measure how fast this machine certifies.",
 }

@@ -298,15 +298,23 @@ def options_from_run(folder: Path) -> tuple[ModelOptions, DataOptions, Smoothing
 
 
 def options_of(
-    run: Path, model: ModelOptions, smoothing: SmoothingOptions
+    run: Path, model: ModelOptions, smoothing: SmoothingOptions, *, moved: bool = False
 ) -> tuple[ModelOptions, SmoothingOptions]:
     """Return the model, deformation and noise of a run; only the model's execution may differ.
+
+    With `moved`, so may the place of the model and its weights, whose content is compared later.
 
     Guarantee: deformation, noise and padding are those of the run's certificates, or an error says
     that its options were edited. Without `model.trust_code`, Python code that the run names is
     executed only if it was named on the command line too.
     """
     own_model, _, own_smoothing = options_from_run(run)
+    if moved:
+        own_model = dataclasses.replace(
+            own_model,
+            model=model.model or own_model.model,
+            weights=model.weights or own_model.weights,
+        )
     _check_equal(model, own_model)
     _check_equal(smoothing, own_smoothing)
     for option, own, given in (

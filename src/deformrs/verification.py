@@ -1,0 +1,256 @@
+"""Verification of a run: its images are unchanged, and the model still gives their counts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deformrs.bars import CertificationBar, Progress, ProgressChoice
+from deformrs.checks import check_integer
+from deformrs.config import Config
+from deformrs.dataset import Group, classifier_config, labels_of, read_image, select_indices
+from deformrs.errors import InputError, ModelError
+from deformrs.inputs import Dataset, LabelledImages, as_dataset
+from deformrs.plan import SamplingPlan, fresh_seed
+from deformrs.randomness import Stage
+from deformrs.runs import CertifiedRun, Result
+from deformrs.runs.folder import GENERATOR, TORCH, difference
+from deformrs.smoothing import SmoothedClassifier
+from deformrs.statistics import clopper_pearson_lower, clopper_pearson_upper
+from deformrs.stopping import GIVEN_UP, Stopping
+
+FALSE_ALARM = 1e-6
+"""The probability that fresh samples contradict a run although nothing has changed."""
+
+_NOISE = ("device", GENERATOR)
+"""Settings by which the same seed gives other noise."""
+
+_ROUNDING = ("version", "torch", "compiled", "batch_size")
+"""Settings by which logits may be rounded differently, and samples near a tie change class."""
+
+_AFFORDABLE = 2**28
+"""The most pixels, of all samples together, that are classified again by default."""
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """The images that were sampled again, and gave the same counts."""
+
+    images: int
+    samples: int
+    """Of all these images together."""
+    estimated: bool
+    """Whether all counts were compared, not only those that selected the class."""
+    differences: str = ""
+    """The settings by which counts cannot be equal, so that fresh samples were compared."""
+
+
+def verify_counts(
+    classifier: SmoothedClassifier,
+    images: LabelledImages,
+    run: CertifiedRun,
+    *,
+    some: int = 4,
+    full: bool = False,
+    progress: ProgressChoice = None,
+) -> Resampling:
+    """Return which images of a run were sampled again with the same counts; raise if they differ.
+
+    `classifier` and `images` are those of the run, which `read_run` returns. `some` of its images
+    are chosen at random, by entropy of the operating system. The samples that selected their
+    classes are drawn again with the seed of the run, and so are the others if they are few or with
+    `full`: the counts must be equal. Where the device draws other noise, or where another version
+    of torch may be why they differ, the images get fresh samples instead, whose counts must agree
+    with the stored ones up to chance.
+
+    Every certified image must have its pixels and its label.
+
+    Guarantee: if this returns, the model gave the counts of the chosen images again, or
+    `differences` names what keeps them from being compared exactly.
+    """
+    check_integer("some", some, least=1)
+    dataset, done = as_dataset(images), {result.index: result for result in run.results}
+    if not done:
+        raise InputError(
+            "the run", "without a result", "must hold at least one", "repeat deformrs certify"
+        )
+    differences = _compare_settings(classifier, dataset, run)
+    check_images(classifier, dataset, run)
+    plan = plan_of(run.config)
+    chosen: list[int] = np.random.default_rng().permutation(sorted(done))[:some].tolist()
+    groups = _groups(classifier, dataset, run, chosen)
+    pixels = max(image.numel() for group in groups for image in group.images)
+    with CertificationBar(progress, len(chosen), None) as bar:
+        if not differences.keys() & set(_NOISE):
+            again = [index for group in groups for index in group.indices if index in done]
+            samples = sum(_stored(done[index]) for index in again)
+            estimated = full or samples * pixels <= _AFFORDABLE
+            try:
+                for group in groups:
+                    group.check_same_model(done, plan, estimated=estimated, progress=bar.progress)
+            except ModelError:
+                if not differences:
+                    raise
+            else:
+                return Resampling(
+                    len(again), samples if estimated else plan.n0 * len(again), estimated
+                )
+        n = max(plan.n0, min(plan.n0 + plan.n, _AFFORDABLE // (pixels * len(chosen))))
+        for group in groups:
+            for index in set(group.indices) & set(chosen):
+                _compare_fresh(group, done[index], plan, n, FALSE_ALARM / len(chosen), bar.progress)
+    words = difference(
+        {name: there for name, (there, _) in differences.items()},
+        {name: here for name, (_, here) in differences.items()},
+    )
+    return Resampling(len(chosen), n * len(chosen), plan.stopping is None, words)
+
+
+def check_images(classifier: SmoothedClassifier, images: LabelledImages, run: CertifiedRun) -> None:
+    """Raise unless every certified image is there with its pixels and its label."""
+    dataset = as_dataset(images)
+    for result in run.results:
+        if result.index >= len(dataset):
+            raise InputError(
+                "the data",
+                f"of {len(dataset)} images",
+                f"must have image {result.index}, which the run certified",
+                "restore the dataset",
+            )
+        _group(classifier, dataset, [result.index], 1).check_unchanged({result.index: result})
+
+
+def requested_images(run: CertifiedRun) -> int | None:
+    """Return how many images a run is to certify; None if it does not record that."""
+    match run.config.get("requested"):
+        case {"images": int(number)}:
+            return number
+    return None
+
+
+def plan_of(config: Config) -> SamplingPlan:
+    """Return the sampling plan of a run."""
+    own: Any = config
+    stopping = own.get("stopping") and Stopping.from_config(own["stopping"])
+    return SamplingPlan(own["n"], own["n0"], own["alpha"], own["seed"], own["method"], stopping)
+
+
+def _compare_settings(
+    classifier: SmoothedClassifier, dataset: Dataset, run: CertifiedRun
+) -> dict[str, tuple[Any, Any]]:
+    """Return how its execution differs, there and here; raise if the classifier is another."""
+    first = run.results[0]
+    image, _ = read_image(dataset, first.index, len(first.certificate.counts.selection))
+    classifier.classes_for(image)
+    config = classifier_config(classifier, image) | {"noise": classifier.noise.to_config()}
+    ours: dict[str, Any] = json.loads(json.dumps(config))
+    theirs: dict[str, Any] = dict(run.config)
+    # A run knows more of a loaded model: its files, its normalisation and so on.
+    theirs["model"] = {key: theirs["model"].get(key) for key in ours["model"]}
+    for settings in (ours, theirs):
+        settings.setdefault(GENERATOR, TORCH)
+        settings.setdefault("compiled", "no")
+    execution = (*_NOISE, *_ROUNDING)
+    there = {key: theirs.get(key) for key in ours if key not in execution}
+    here = {key: ours[key] for key in ours if key not in execution}
+    if there != here:
+        raise InputError(
+            "the classifier",
+            f"not that of the run ({difference(there, here)})",
+            "must have its model, deformation, noise and padding",
+            "restore them",
+        )
+    changed = {key: (theirs.get(key), ours[key]) for key in execution}
+    stopping = theirs.get("stopping") or {"given_up": GIVEN_UP}
+    changed["given_up"] = (stopping.get("given_up"), GIVEN_UP)
+    return {key: pair for key, pair in changed.items() if pair[0] != pair[1]}
+
+
+def _groups(
+    classifier: SmoothedClassifier, dataset: Dataset, run: CertifiedRun, chosen: Sequence[int]
+) -> list[Group]:
+    """Return the groups of images that were sampled together with the chosen ones."""
+    order = [result.index for result in run.results]
+    _check_order(order, dataset, run)
+    together: Any = run.config.get("together", 1)
+    starts = sorted({order.index(index) // together * together for index in chosen})
+    return [
+        _group(classifier, dataset, order[start : start + together], together) for start in starts
+    ]
+
+
+def _check_order(order: Sequence[int], dataset: Dataset, run: CertifiedRun) -> None:
+    """Raise unless these are the first images that the run selects; lines would be missing."""
+    skip: Any = run.config.get("skip", 1)
+    # Unless all are selected, images that come class by class are spread over the classes.
+    for most in (None, len(dataset)):
+        selected = select_indices(len(dataset), skip, most, labels_of(dataset))
+        if list(selected[: len(order)]) == list(order):
+            return
+    due, found = next(pair for pair in zip(selected, order, strict=False) if len({*pair}) > 1)
+    raise InputError(
+        "the run",
+        f"one with image {found} where image {due} is due",
+        "must hold the first images that it selects, in order: lines were removed or moved",
+        "restore them, or certify again",
+    )
+
+
+def _group(
+    classifier: SmoothedClassifier, dataset: Dataset, indices: Sequence[int], together: int
+) -> Group:
+    classes = classifier.num_classes
+    assert classes is not None  # read from the model by now
+    return Group.read(dataset, indices, together, classifier, classes)
+
+
+def _stored(result: Result) -> int:
+    """Return the number of samples of a result."""
+    return result.certificate.counts.n0 + result.certificate.counts.n
+
+
+def _compare_fresh(
+    group: Group, result: Result, plan: SamplingPlan, n: int, alpha: float, progress: Progress
+) -> None:
+    """Raise if n fresh samples contradict the stored counts at that level."""
+    image = group.images[group.indices.index(result.index)]
+    now = group.classifier.count(
+        image, n, Stage.PREDICT, seed=fresh_seed(), index=result.index, progress=progress
+    )
+    counts = result.certificate.counts
+    before = counts.selection
+    if plan.stopping is None:  # else the number of samples depends on what they were
+        before = tuple(map(sum, zip(before, counts.estimation, strict=True)))
+    changed = contradiction(before, now, alpha)
+    if changed is not None:
+        raise ModelError(
+            f"the prediction for image {result.index} ({result.source})",
+            f"class {changed} for {now[changed]:,} of {n:,} fresh samples, and for "
+            f"{before[changed]:,} of {sum(before):,} stored ones",
+            "must be as probable as it was",
+            "restore the model and the deformation, or certify again",
+        )
+
+
+def contradiction(before: Sequence[int], now: Sequence[int], alpha: float) -> int | None:
+    """Return a class whose counts cannot be of one probability; None if there is none.
+
+    Guarantee: if the probabilities of all classes are the same before and now, a class is returned
+    with probability at most alpha.
+
+    >>> contradiction((90, 10), (800, 200), 1e-6), contradiction((90, 10), (200, 800), 1e-6)
+    (None, 0)
+    """
+    # Two of its intervals are disjoint only if one of their four ends is on the wrong side.
+    level = alpha / (4 * len(now))
+    for class_, hits in enumerate(zip(before, now, strict=True)):
+        counts = list(zip(hits, (sum(before), sum(now)), strict=True))
+        lower = max(clopper_pearson_lower(k, n, level) for k, n in counts)
+        upper = min(clopper_pearson_upper(k, n, level) for k, n in counts)
+        if lower > upper:
+            return class_
+    return None

@@ -1,0 +1,281 @@
+"""`deformrs verify`: what was edited, changed or removed is found, and said."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from torch import Tensor
+
+from commands import deformrs, run_inside
+from deformrs import Rotation, SmoothedClassifier, Uniform, certify_dataset
+from deformrs.cli.options import ModelOptions
+from deformrs.cli.verify import _Checks
+from deformrs.config import ConfigValue
+from deformrs.data.preparation import Preparation
+from deformrs.errors import InputError, ModelError
+from deformrs.models import SmallCNN, save_model
+from deformrs.runs import StoredRun, read_run
+from deformrs.verification import Resampling, contradiction, requested_images, verify_counts
+from examples import IMAGES, network, smoothed
+from made_runs import resign
+
+SAMPLES = ("--n", "300", "--n0", "40", "--device", "cpu")
+TURN = ("--deformation", "rotation", "--noise", "uniform:60deg", *SAMPLES)
+CODE = """
+import torch
+from helper import turned
+class Bright(torch.nn.Module):
+    def forward(self, images):
+        halves = images.chunk(2, dim=-1 - turned)
+        return torch.stack([half.mean((1, 2, 3)) for half in halves], 1)
+def build():
+    return Bright()
+"""
+
+
+class Shifted(SmallCNN):
+    """Has the weights of the network, and another function."""
+
+    __qualname__ = "SmallCNN"
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images).roll(1, dims=1)
+
+
+def shifted() -> SmallCNN:
+    return Shifted(num_classes=5, width=4, seed=3).eval()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network, images, and a run of it, one that stopped early, and one of a network in code."""
+    place = tmp_path_factory.mktemp("verify")
+    save_model(place / "net", SmallCNN(width=2, seed=1).eval(), Preparation(channels=1))
+    (place / "net.py").write_text(CODE)
+    (place / "helper.py").write_text("turned = 0\n")
+    generator = np.random.default_rng(0)
+    for name in ("0", "1"):
+        (place / "photos" / name).mkdir(parents=True)
+        for index in range(4):
+            pixels = generator.integers(0, 256, (16, 16), dtype=np.uint8)
+            Image.fromarray(pixels).save(place / "photos" / name / f"{index}.png")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        certify = ("certify", "--data", "photos", *TURN)
+        run_inside(*certify, "--model", "net", "--max", "5", "--out", "runs/fixed")
+        run_inside(*certify, "--model", "net", "--radii", "5deg", "--out", "runs/stopped")
+        run_inside(*certify, "--model", "net.py:build", "--out", "code")
+    return place
+
+
+@pytest.fixture
+def place(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(made, tmp_path / "place")
+    monkeypatch.chdir(tmp_path / "place")
+    return tmp_path / "place"
+
+
+def refused(*arguments: str | Path) -> str:
+    """Verify what must not pass; return the checks that failed, with their reasons."""
+    done = deformrs("verify", *arguments, code=1)
+    assert re.fullmatch(r"error: \d of \d runs not verified: .*\n", done.stderr)
+    assert "verified" not in done.stdout
+    return "\n".join(line for line in done.stdout.splitlines() if "FAILED" in line)
+
+
+@pytest.mark.usefixtures("place")
+def test_runs_as_they_were_made_are_verified() -> None:
+    run_inside("pack", "runs/fixed")
+    said = deformrs("verify", "runs").stdout.splitlines()
+    assert [line for line in said if not line.startswith(" ")][:2] == ["runs/fixed", "runs/stopped"]
+    assert said[-1].startswith("verified: 2 runs")
+    counts = [line.split(maxsplit=1)[1] for line in said if line.startswith("  counts")]
+    assert counts[0] == "5 images are unchanged; 4 sampled again: 1,360 samples, the same counts"
+    assert counts[1].startswith("8 images are unchanged; 8 sampled again: ")
+    said = deformrs("verify", "runs/fixed", "--images", "9").stdout.splitlines()
+    assert "5 sampled again: 1,700 samples" in said[5]
+
+
+def test_many_samples_are_drawn_again_only_in_full(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deformrs.verification._AFFORDABLE", 16 * 16 * 1000)
+    run = place / "runs" / "fixed"
+    said = deformrs("verify", run).stdout
+    assert "160 samples, the same counts of those that select the class (all: --full)" in said
+    assert "1,360 samples, the same counts\n" in deformrs("verify", run, "--full").stdout
+
+
+def edit_line(run: Path) -> None:
+    path = run / "certificates.jsonl"
+    path.write_text(path.read_text().replace('"label": 1', '"label": 0', 1))
+
+
+def edit_option(run: Path) -> None:
+    path = run / "config.json"
+    path.write_text(path.read_text().replace("uniform:60deg", "uniform:6deg"))
+
+
+def edit_configuration(run: Path) -> None:
+    path = run / "config.json"
+    path.write_text(path.read_text().replace('"scale": 1.04', '"scale": 0.04'))
+
+
+def change_weights(run: Path) -> None:
+    net = SmallCNN(width=2, seed=2).eval()
+    save_model(run.parents[1] / "net", net, Preparation(channels=1))
+
+
+def change_image(run: Path) -> None:
+    path = run.parents[1] / "photos" / "1" / "0.png"
+    Image.fromarray(255 - np.asarray(Image.open(path))).save(path)
+
+
+def remove_image(run: Path) -> None:
+    (run.parents[1] / "photos" / "1" / "0.png").unlink()
+
+
+def remove_line(run: Path) -> None:
+    path = run / "certificates.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:1] + lines[2:]))
+
+
+def cut_last_line(run: Path) -> None:
+    path = run / "certificates.jsonl"
+    path.write_text(path.read_text()[:-20])
+
+
+def mark_unsound(run: Path) -> None:
+    (run / "unsound.txt").write_text("the prediction for 3.png is not repeated\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "file", "message"),
+    [
+        (edit_line, "certificates.jsonl", "damaged (line 2: .*changed.*restore it"),
+        (edit_option, "config.json", "noise.scale: 1.04.* there, 0.10.* here.*restore them"),
+        (edit_configuration, "fixed", "of another configuration.*restore it"),
+        (change_weights, "model.safetensors", "must be what was certified: restore it"),
+        (change_image, "image 4 (1/0.png)", "not the one certified.*restore it"),
+        (remove_image, "photos", "not the one certified \\(pictures: 8 there, 7 here.*restore"),
+        (remove_line, "", "(lines|counts) .*image 4.*restore"),
+        (cut_last_line, "certificates.jsonl", "incomplete \\(4 of 5 images\\).*repeat deformrs"),
+        (mark_unsound, "runs/fixed", "marked as unsound .*certify a fixed model"),
+    ],
+)
+def test_what_was_changed_is_named(
+    place: Path, change: Callable[[Path], None], file: str, message: str
+) -> None:
+    change(place / "runs" / "fixed")
+    failed = refused("runs/fixed")
+    assert file in failed
+    assert re.search(message.replace("damaged (", "damaged \\("), failed), failed
+    assert len(failed.splitlines()) == 1
+    seen_with_model = change in (change_weights, change_image, remove_image)
+    if seen_with_model:
+        assert "files verified, no model was run" in run_inside("verify", "runs", "--no-model")
+    elif change is not remove_line:
+        assert refused("runs/fixed", "--no-model") == failed
+    assert f"{1 + seen_with_model} of 2 runs" in deformrs("verify", "runs", code=1).stderr
+
+
+def test_a_missing_last_line_is_noticed_where_the_request_is_known(place: Path) -> None:
+    run = read_run(place / "runs" / "fixed")
+    checks = _Checks(run.folder, ModelOptions(""), None, 4, full=False)
+    for number in (5, 6):
+        request: ConfigValue = {"images": number}
+        checks.run = StoredRun(run.folder, run.config | {"requested": request}, run.results)
+        assert requested_images(checks.run) == number
+        if number == 5:
+            assert checks.check_complete() == "5 of 5 images"
+    with pytest.raises(InputError, match=r"incomplete \(5 of 6 images\).*repeat deformrs certify"):
+        checks.check_complete()
+
+
+def test_code_is_executed_only_if_trusted_and_is_not_its_file_alone(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A digest covers the file that builds the network, not those that it imports."""
+    assert "someone you trust" in refused("code")
+    assert "verified: 1 run" in deformrs("verify", "code", "--trust-code").stdout
+    assert "verified: 1 run" in deformrs("verify", "code", "--model", "net.py:build").stdout
+    (place / "helper.py").write_text("turned = 1\n")
+    monkeypatch.delitem(sys.modules, "helper")
+    failed = refused("code", "--trust-code")
+    assert re.search(r"counts +FAILED: the prediction for image \d \(./.\.png\) is not", failed)
+
+
+def test_files_that_moved_are_named_anew(place: Path) -> None:
+    for name in ("net", "photos"):
+        (place / name).rename(place / f"{name}2")
+    assert "options" not in refused("runs/fixed")
+    moved = ("--model", "net2", "--data", "photos2")
+    assert "verified: 1 run" in deformrs("verify", "runs/fixed", *moved).stdout
+
+
+@pytest.mark.parametrize("name", ["fixed", "stopped"])
+def test_counts_that_cannot_be_equal_are_compared_with_fresh_samples(
+    place: Path, name: str
+) -> None:
+    run = place / "runs" / name
+    resign(run, torch="1.0")
+    assert "the same counts" in deformrs("verify", run).stdout, "another torch may repeat them"
+    resign(run, generator="another")
+    said = deformrs("verify", run).stdout
+    assert "not compared exactly (generator: another there, philox here, torch: 1.0 there" in said
+    assert "fresh samples agree with the stored counts (false alarms: at most 1e-06)" in said
+
+
+def test_fresh_samples_tell_another_model(tmp_path: Path) -> None:
+    data = [(image, 0) for image in IMAGES]
+    list(certify_dataset(smoothed(network()), data, n=500, out=tmp_path))
+    resign(tmp_path, generator="another")
+    run = read_run(tmp_path)
+    again = verify_counts(smoothed(network()), data, run)
+    assert again.differences == "generator: another there, philox here"
+    with pytest.raises(ModelError, match="fresh samples, and for .* stored ones"):
+        verify_counts(smoothed(shifted()), data, run)
+
+
+def test_guarantee_verify_counts_repeats_the_counts_or_says_why_not(tmp_path: Path) -> None:
+    data = [(image, 0) for image in IMAGES]
+    list(certify_dataset(smoothed(network()), data, n=500, out=tmp_path))
+    run = read_run(tmp_path)
+    for some, samples in ((1, 600), (3, 1800), (9, 1800)):
+        again = verify_counts(smoothed(network()), data, run, some=some)
+        assert again == Resampling(min(some, 3), samples, estimated=True)
+    with pytest.raises(ModelError, match="the prediction for image"):
+        verify_counts(smoothed(shifted()), data, run)
+    for classifier in (
+        smoothed(SmallCNN(num_classes=5, width=4, seed=4).eval()),
+        SmoothedClassifier(network(), Rotation(), Uniform(1.9), 5, batch_size=64),
+        SmoothedClassifier(network(), Rotation(), Uniform(2.0), 5, padding="border"),
+    ):
+        with pytest.raises(InputError, match="the classifier is not that of the run"):
+            verify_counts(classifier, data, run)
+    with pytest.raises(InputError, match="image 1 .* not the one certified"):
+        verify_counts(smoothed(network()), [data[0], data[0], data[2]], run)
+    with pytest.raises(InputError, match="image 2 .* label 1"):
+        verify_counts(smoothed(network()), [*data[:2], (data[2][0], 1)], run)
+    with pytest.raises(InputError, match="must have image 2, which the run certified"):
+        verify_counts(smoothed(network()), data[:2], run)
+
+
+def test_guarantee_contradiction_is_rare_where_nothing_changed() -> None:
+    """More than 100 of 500 at alpha = 0.1 would happen by chance in one of 10**10 tests."""
+    generator = np.random.default_rng(3)
+    p = (0.5, 0.3, 0.2, 0.0)
+    before, now = generator.multinomial(900, p, 500), generator.multinomial(900, p, 500)
+    found = [contradiction(a, b, 0.1) for a, b in zip(before.tolist(), now.tolist(), strict=True)]
+    assert sum(class_ is not None for class_ in found) <= 100
+    other = generator.multinomial(900, (0.2, 0.3, 0.5, 0.0), 20)
+    pairs = zip(before[:20].tolist(), other.tolist(), strict=True)
+    assert all(contradiction(a, b, 1e-6) in (0, 2) for a, b in pairs)
