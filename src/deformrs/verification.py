@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,50 +78,32 @@ def verify_counts(
         raise InputError(
             "the run", "without a result", "must hold at least one", "repeat deformrs certify"
         )
+    if max(done) >= len(dataset):
+        raise InputError(
+            "the data",
+            f"of {len(dataset)} images",
+            f"must have image {max(done)}, which the run certified",
+            "restore the dataset",
+        )
     differences = _compare_settings(classifier, dataset, run)
-    check_images(classifier, dataset, run)
+    for index in done:
+        _group(classifier, dataset, [index], 1).check_unchanged(done)
     plan = plan_of(run.config)
     chosen: list[int] = np.random.default_rng().permutation(sorted(done))[:some].tolist()
     groups = _groups(classifier, dataset, run, chosen)
-    pixels = max(image.numel() for group in groups for image in group.images)
     with CertificationBar(progress, len(chosen), None) as bar:
         if not differences.keys() & set(_NOISE):
-            again = [index for group in groups for index in group.indices if index in done]
-            samples = sum(_stored(done[index]) for index in again)
-            estimated = full or samples * pixels <= _AFFORDABLE
             try:
-                for group in groups:
-                    group.check_same_model(done, plan, estimated=estimated, progress=bar.progress)
+                return _repeat(groups, done, plan, full, bar.progress)
             except ModelError:
                 if not differences:
                     raise
-            else:
-                return Resampling(
-                    len(again), samples if estimated else plan.n0 * len(again), estimated
-                )
-        n = max(plan.n0, min(plan.n0 + plan.n, _AFFORDABLE // (pixels * len(chosen))))
-        for group in groups:
-            for index in set(group.indices) & set(chosen):
-                _compare_fresh(group, done[index], plan, n, FALSE_ALARM / len(chosen), bar.progress)
+        samples = _contradict(groups, [done[index] for index in chosen], plan, bar.progress)
     words = difference(
         {name: there for name, (there, _) in differences.items()},
         {name: here for name, (_, here) in differences.items()},
     )
-    return Resampling(len(chosen), n * len(chosen), plan.stopping is None, words)
-
-
-def check_images(classifier: SmoothedClassifier, images: LabelledImages, run: CertifiedRun) -> None:
-    """Raise unless every certified image is there with its pixels and its label."""
-    dataset = as_dataset(images)
-    for result in run.results:
-        if result.index >= len(dataset):
-            raise InputError(
-                "the data",
-                f"of {len(dataset)} images",
-                f"must have image {result.index}, which the run certified",
-                "restore the dataset",
-            )
-        _group(classifier, dataset, [result.index], 1).check_unchanged({result.index: result})
+    return Resampling(len(chosen), samples, plan.stopping is None, words)
 
 
 def requested_images(run: CertifiedRun) -> int | None:
@@ -208,32 +190,57 @@ def _group(
     return Group.read(dataset, indices, together, classifier, classes)
 
 
-def _stored(result: Result) -> int:
-    """Return the number of samples of a result."""
-    return result.certificate.counts.n0 + result.certificate.counts.n
+def _repeat(
+    groups: Sequence[Group],
+    done: Mapping[int, Result],
+    plan: SamplingPlan,
+    full: bool,
+    progress: Progress,
+) -> Resampling:
+    """Raise unless the model gives the stored counts for the same noise."""
+    results = [done[index] for group in groups for index in group.indices]
+    counts = [result.certificate.counts for result in results]
+    every, selecting = sum(c.n0 + c.n for c in counts), plan.n0 * len(results)
+    estimated = full or every * _pixels(groups) <= _AFFORDABLE
+    for group in groups:
+        group.check_same_model(done, plan, estimated=estimated, progress=progress)
+    return Resampling(len(results), every if estimated else selecting, estimated)
 
 
-def _compare_fresh(
-    group: Group, result: Result, plan: SamplingPlan, n: int, alpha: float, progress: Progress
-) -> None:
-    """Raise if n fresh samples contradict the stored counts at that level."""
-    image = group.images[group.indices.index(result.index)]
-    now = group.classifier.count(
-        image, n, Stage.PREDICT, seed=fresh_seed(), index=result.index, progress=progress
-    )
-    counts = result.certificate.counts
-    before = counts.selection
-    if plan.stopping is None:  # else the number of samples depends on what they were
-        before = tuple(map(sum, zip(before, counts.estimation, strict=True)))
-    changed = contradiction(before, now, alpha)
-    if changed is not None:
-        raise ModelError(
-            f"the prediction for image {result.index} ({result.source})",
-            f"class {changed} for {now[changed]:,} of {n:,} fresh samples, and for "
-            f"{before[changed]:,} of {sum(before):,} stored ones",
-            "must be as probable as it was",
-            "restore the model and the deformation, or certify again",
+def _contradict(
+    groups: Sequence[Group], chosen: Sequence[Result], plan: SamplingPlan, progress: Progress
+) -> int:
+    """Raise if fresh samples contradict the stored counts; return how many were drawn."""
+    n = max(plan.n0, min(plan.n0 + plan.n, _AFFORDABLE // (_pixels(groups) * len(chosen))))
+    places = {index: (group, k) for group in groups for k, index in enumerate(group.indices)}
+    for result in chosen:
+        group, place = places[result.index]
+        now = group.classifier.count(
+            group.images[place],
+            n,
+            Stage.PREDICT,
+            seed=fresh_seed(),
+            index=result.index,
+            progress=progress,
         )
+        counts = result.certificate.counts
+        before = counts.selection
+        if plan.stopping is None:  # else the number of samples depends on what they were
+            before = tuple(map(sum, zip(before, counts.estimation, strict=True)))
+        changed = contradiction(before, now, FALSE_ALARM / len(chosen))
+        if changed is not None:
+            raise ModelError(
+                f"the prediction for image {result.index} ({result.source})",
+                f"class {changed} for {now[changed]:,} of {n:,} fresh samples, and for "
+                f"{before[changed]:,} of {sum(before):,} stored ones",
+                "must be as probable as it was",
+                "restore the model and the deformation, or certify again",
+            )
+    return n * len(chosen)
+
+
+def _pixels(groups: Sequence[Group]) -> int:
+    return max(image.numel() for group in groups for image in group.images)
 
 
 def contradiction(before: Sequence[int], now: Sequence[int], alpha: float) -> int | None:
