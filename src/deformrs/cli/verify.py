@@ -93,7 +93,7 @@ def verify(
         click.echo(f"error: {len(failed)} of {len(runs)} runs not verified: {names}", err=True)
         raise click.exceptions.Exit(1)
     what = "files verified, no model was run" if no_model else "verified"
-    but = f", {unknown} of which may lack lines at the end" if unknown else ""
+    but = f"; whether {unknown} of them lack lines at the end is not known" if unknown else ""
     click.echo(f"{what}: {len(runs)} run{'s' * (len(runs) > 1)}{but}")
 
 
