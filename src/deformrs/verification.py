@@ -106,14 +106,6 @@ def verify_counts(
     return Resampling(len(chosen), samples, plan.stopping is None, words)
 
 
-def requested_images(run: CertifiedRun) -> int | None:
-    """Return how many images a run is to certify; None if it does not record that."""
-    match run.config.get("requested"):
-        case {"images": int(number)}:
-            return number
-    return None
-
-
 def plan_of(config: Config) -> SamplingPlan:
     """Return the sampling plan of a run."""
     own: Any = config
