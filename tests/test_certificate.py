@@ -194,6 +194,13 @@ def test_a_shift_is_one_number_for_each_parameter(shift: object) -> None:
         c.covers(shift)  # type: ignore[arg-type]
 
 
+def test_a_shift_without_a_list_is_shown_one_with_units() -> None:
+    with pytest.raises(InputError, match=r"the shift is 10; .* e\.g\. \['10deg'\]"):
+        certificate(Rotation(), Uniform(1.0)).covers(10)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"the shift is '4px'; .* e\.g\. \['5px', '5px'\]"):
+        certificate(Translation(), Gaussian(0.4)).covers("4px")
+
+
 def test_quantities_are_shifts_and_radii() -> None:
     turn = certificate(Rotation(), Uniform("54deg"))
     assert all(turn.covers(shift) for shift in ("45deg", ["-45deg"], "-0.8rad"))

@@ -94,12 +94,14 @@ class Space:
             shift = self._numbers(shift)
         try:
             array = np.asarray(shift, dtype=np.float64)
+            if array.ndim == 0:  # covers(10) would mean 10 rad
+                raise ValueError("one number, for a parameter of any unit")
         except (TypeError, ValueError, RuntimeError):
             raise InputError(
                 "the shift",
                 repr(shift),
-                "must be numbers, or quantities such as '10deg'",
-                "e.g. [0.1], one for each parameter",
+                "must be one quantity with its unit, or number, for each parameter, in a list",
+                f"e.g. {self._example_shift}",
             ) from None
         if array.shape != (self.dim,):
             raise InputError(
@@ -112,6 +114,11 @@ class Space:
         if not np.isfinite(array).all():
             raise InputError("the shift", "not finite", "must be finite", "remove NaN and infinity")
         return array[None]
+
+    @property
+    def _example_shift(self) -> str:
+        units = [block.unit.example for block in self.blocks for _ in range(block.dim)]
+        return f"{units[:4]}" if len(units) < 5 else f"[{units[0]!r}, ...]"
 
     def _numbers(self, shift: Sequence[float | str]) -> list[float]:
         """Return numbers for quantities. What there is too much is refused afterwards."""
