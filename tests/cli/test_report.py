@@ -29,6 +29,20 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture
+def digits(tmp_path: Path, network: Path) -> Path:
+    """A working directory with a network and three images to certify."""
+    images = np.random.default_rng(0).integers(0, 256, (3, 28, 28), dtype=np.uint8)
+    np.savez(tmp_path / "some.npz", images=images, labels=[0, 1, 2])
+    return tmp_path
+
+
+def _certify(place: Path, *words: str) -> str:
+    few = ("--n", "50", "--n0", "10", "--device", "cpu", "--out", "run")
+    done = deformrs("certify", "--model", "network", "--data", "some.npz", *words, *few, cwd=place)
+    return done.stdout
+
+
 def test_the_answer_is_printed(runs: Path) -> None:
     said = run_inside("report", "runs", "--radii", "10deg,30deg", "--region", "rotation<=5deg")
     lines = {line.strip()[:19].strip(): line for line in said.splitlines()}
@@ -66,22 +80,40 @@ def test_the_page_is_opened(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert "open the file in one" in said
 
 
-def test_images_that_moved_are_found_and_still_verified(tmp_path: Path, network: Path) -> None:
-    images = np.random.default_rng(0).integers(0, 256, (3, 28, 28), dtype=np.uint8)
-    np.savez(tmp_path / "some.npz", images=images, labels=[0, 1, 2])
-    deformrs(
-        *("certify", "--model", "network", "--data", "some.npz", "--deformation", "rotation"),
-        *("--noise", "uniform:30deg", "--n", "50", "--n0", "10", "--device", "cpu"),
-        *("--out", "run"),
-        cwd=tmp_path,
-    )
-    (tmp_path / "elsewhere").mkdir()
-    moved = tmp_path / "elsewhere" / "some.npz"
-    shutil.move(tmp_path / "some.npz", moved)
-    assert "some.npz" in deformrs("report", "run", cwd=tmp_path).stderr
-    found = deformrs("report", "run", "--images", "elsewhere/some.npz", cwd=tmp_path)
+def test_images_that_moved_are_found_and_still_verified(digits: Path) -> None:
+    _certify(digits, "--deformation", "rotation", "--noise", "uniform:30deg")
+    (digits / "elsewhere").mkdir()
+    moved = digits / "elsewhere" / "some.npz"
+    shutil.move(digits / "some.npz", moved)
+    missing = deformrs("report", "run", cwd=digits).stderr
+    assert "some.npz" in missing
+    assert "--images DIR" in missing
+    found = deformrs("report", "run", "--images", "elsewhere/some.npz", cwd=digits)
     assert found.stderr == ""
-    assert "data:image/png" in (tmp_path / "run/report/report.html").read_text()
-    np.savez(moved, images=255 - images, labels=[0, 1, 2])
-    other = deformrs("report", "run", "--images", "elsewhere/some.npz", cwd=tmp_path).stderr
+    assert "data:image/png" in (digits / "run/report/report.html").read_text()
+    np.savez(moved, images=np.zeros((3, 28, 28), np.uint8), labels=[0, 1, 2])
+    other = deformrs("report", "run", "--images", "elsewhere/some.npz", cwd=digits).stderr
     assert "changed since it was certified" in other
+
+
+def test_a_stricter_alpha_than_that_of_an_early_stop_gets_a_note(digits: Path) -> None:
+    _certify(digits, "--deformation", "rotation", "--noise", "uniform:30deg", "--radii", "1deg")
+    plain = deformrs("report", "run", "--no-images", cwd=digits)
+    assert "uniform 30°, alpha = 0.001" in plain.stdout
+    assert plain.stderr == ""
+    strict = deformrs("report", "run", "--no-images", "--alpha", "1e-6", cwd=digits)
+    assert "uniform 30°, alpha = 1e-06" in strict.stdout
+    assert "sampled until decided at alpha = 0.001; at 1e-06 these samples are too few" in (
+        strict.stderr
+    )
+
+
+def test_a_composition_is_asked_for_its_region(digits: Path) -> None:
+    both = ("--deformation", "rotation+scaling", "--noise", "uniform:30deg+uniform:20%")
+    region = "rotation<=5deg, scale=0.95..1.05"
+    assert f'next: deformrs report run --region "{region}"' in _certify(digits, *both)
+    alone = deformrs("report", "run", "--no-images", cwd=digits)
+    assert f'--region "{region}"' in alone.stderr
+    given = deformrs("report", "run", "--no-images", "--region", region, cwd=digits)
+    assert given.stderr == ""
+    assert "rotation up to 5°, then scale from 0.95 to 1.05" in given.stdout

@@ -31,6 +31,7 @@ from deformrs.cli.progress import Advance, Downloads, print_plain, step
 from deformrs.dataset import certify_dataset, run_seed, select_indices
 from deformrs.geometry import size_of
 from deformrs.job import Job
+from deformrs.report.captions import region_example
 from deformrs.report.summary import count_certified, noise_words, summarise
 from deformrs.rounding import percent_down, percent_up
 from deformrs.runs import CONFIG, Result
@@ -102,7 +103,10 @@ def certify(
     stopping = sampling.stopping(queries)
     averaged = not stopping or bool(stopping.tolerance)
     print_plain(console, *summary(results, queries, averaged=averaged))
-    print_plain(console, f"\nnext: deformrs report {task.out}")
+    blocks = results[0].certificate.space.blocks
+    region = "" if queries or len(blocks) == 1 else region_example(blocks)
+    query = f' --region "{region}"' if region else ""
+    print_plain(console, f"\nnext: deformrs report {task.out}{query}")
 
 
 def certify_job(

@@ -100,7 +100,13 @@ def report(
     """
     from deformrs.data.loading import StoredImages
     from deformrs.errors import InputError
-    from deformrs.report.captions import certified_words, incomplete_words, legend_label
+    from deformrs.report.captions import (
+        certified_words,
+        incomplete_words,
+        legend_label,
+        region_example,
+        stricter_words,
+    )
     from deformrs.report.document import sections_of, write_sections
     from deformrs.report.export import export_tsv
     from deformrs.report.formats import to_text
@@ -136,17 +142,29 @@ def report(
         largest = max((entry.member for entry in section.entries), key=lambda m: len(m.results))
         click.echo(f"{section.group.title}, {certified_words(largest)}")
         for entry in section.entries:
-            click.echo(f"  {legend_label(entry.member)}")
+            alpha = entry.member.first.alpha
+            click.echo(f"  {legend_label(entry.member)}, alpha = {alpha:g}")
         for line in incomplete_words(section):
             click.echo(f"  {line}")
         for line in to_text(answers_table(section), width):
             click.echo(f"  {line}" if line else "")
         click.echo()
+        for caveat in filter(None, (stricter_words(entry.member) for entry in section.entries)):
+            click.echo(f"note: {caveat}", err=True)
+        example = "" if section.group.block else region_example(section.group.blocks)
+        if example and not any(entry.regions for entry in section.entries):
+            click.echo(
+                "note: how far a composition is certified is counted on a region: "
+                f'--region "{example}"',
+                err=True,
+            )
     missing = reader.missing if reader is not None else []
     for reason in missing[:3]:
         click.echo(f"note: {reason}", err=True)
     if len(missing) > 3:
         click.echo(f"note: {len(missing) - 3:,} more images are not shown", err=True)
+    if missing and moved is None and any("options" in run.config for run in stored):
+        click.echo("note: --images DIR says where images are that have moved", err=True)
     if export is not None:
         write_atomically(export, export_tsv(stored[0].results, read_times(runs[0])))
         click.echo(f"log: {export}")

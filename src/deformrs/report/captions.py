@@ -249,6 +249,36 @@ def average_words(member: Member) -> str:
     return "only the requested queries were decided: more samples would give more"
 
 
+def stricter_words(member: Member) -> str:
+    """Return the caveat of a run that stopped early for a larger alpha, empty if there is none."""
+    own, alpha = member.run.config["alpha"], member.first.alpha
+    if member.early_stop is None or not isinstance(own, float) or alpha >= own:
+        return ""
+    return (
+        f"the images of {member.name} were sampled until decided at alpha = {own:g}; at {alpha:g} "
+        "these samples are too few, and most of what more samples would certify is not counted"
+    )
+
+
+_SMALL_RANGES = {
+    "rotation": "rotation<=5deg",
+    "scaling": "scale=0.95..1.05",
+    "shear": "shear<=5%",
+    "translation": "shift<=2px",
+}
+
+
+def region_example(blocks: Sequence[Block]) -> str:
+    """Return the text of a small region of these families, empty where one has no range.
+
+    >>> from deformrs import Compose, Rotation, Scaling
+    >>> region_example(Compose(Rotation(), Scaling()).space((28, 28)).blocks)
+    'rotation<=5deg, scale=0.95..1.05'
+    """
+    ranges = [_SMALL_RANGES.get(block.family, "") for block in blocks]
+    return ", ".join(ranges) if all(ranges) else ""
+
+
 def stopping_words(member: Member) -> str:
     """Return until when images were sampled, empty where all got the same number of samples."""
     stop = member.early_stop
