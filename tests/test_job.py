@@ -27,9 +27,9 @@ from deformrs import (
 )
 from deformrs.cli.defaults import options_from_run
 from deformrs.config import Config
-from deformrs.data.loading import data_of
+from deformrs.data.loading import StoredImages, data_of
 from deformrs.models import NetworkSpec, SmallCNN, save_model
-from deformrs.runs import CERTIFICATES, CertifiedRun, read_config, read_run
+from deformrs.runs import CERTIFICATES, CertifiedRun, read_run
 
 TURN = ("rotation", "uniform:30deg")
 
@@ -153,12 +153,13 @@ def test_mistakes_are_named(
         certify(**given | arguments)  # type: ignore[arg-type]
 
 
-def test_the_run_of_objects_is_stored_without_options(tmp_path: Path) -> None:
-    certify(SmallCNN(width=4), "digits", Rotation(), Uniform(0.5), n=20, max=1, out=tmp_path)
-    config = read_config(tmp_path)
-    assert "options" not in config
-    assert isinstance(config["data"], dict)
-    assert config["data"]["name"] == "digits"
+def test_the_run_of_objects_names_its_images_and_is_not_taken_for_one_of_text(
+    tmp_path: Path,
+) -> None:
+    run = certify(SmallCNN(width=4), "digits", Rotation(), Uniform(0.5), n=20, max=1, out=tmp_path)
+    assert StoredImages()(read_run(tmp_path), run[0]) is not None
+    with pytest.raises(DeformRSError, match="made in Python from objects"):
+        options_from_run(tmp_path)
 
 
 def test_max_is_spread_over_the_classes_of_datasets_that_name_targets() -> None:

@@ -341,24 +341,21 @@ def _options(
     padding: str,
     out: Path | None,
 ) -> Config | None:
-    """Return how the job was requested, for the verbs that read a run; None unless all is text."""
-    if not isinstance(model, str | Path) or not isinstance(deformation, str) or out is None:
+    """Return how the job was requested, as far as it is text, for the verbs that read a run.
+
+    None without a run folder.
+    """
+    if out is None:
         return None
-    return (
-        None
-        if not isinstance(noise, str)
-        else {
-            "model": str(model),
-            "weights": None if weights is None else str(weights),
-            "data": str(data),
-            "split": "test",
-            "data_root": None,
-            "deformation": deformation,
-            "noise": noise,
-            "padding": padding,
-            RELATIVE_TO: start_of(out),
-        }
-    )
+    texts = {"model": model, "weights": weights, "deformation": deformation, "noise": noise}
+    return {
+        **{name: str(text) for name, text in texts.items() if isinstance(text, str | Path)},
+        "data": str(data),
+        "split": "test",
+        "data_root": None,
+        "padding": padding,
+        RELATIVE_TO: start_of(out),
+    }
 
 
 @dataclass(frozen=True, eq=False)

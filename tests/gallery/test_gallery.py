@@ -95,7 +95,7 @@ def test_mistakes_are_named(run: Path, tmp_path: Path) -> None:
         gallery(classifier, IMAGES, indices=[4])
     with pytest.raises(InputError, match="source is 3; it must be a run or a SmoothedClassifier"):
         gallery(3)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="without a description of its images"):
+    with pytest.raises(InputError, match="made in Python from objects as images"):
         gallery(run)
     with pytest.raises(InputError, match="must end in"):
         gallery(classifier, IMAGES, path=tmp_path / "g.gif")

@@ -271,12 +271,12 @@ def options_from_run(folder: Path) -> tuple[ModelOptions, DataOptions, Smoothing
     """Return the options of a run of `deformrs certify`, with paths from the working directory."""
     config = read_config(folder)
     given = config.get("options")
-    if not isinstance(given, dict):
+    if not isinstance(given, dict) or not {"model", "deformation", "noise"} <= given.keys():
         raise InputError(
             f"the run in {folder}",
-            "without its options",
-            "must be made by deformrs certify",
-            "give --model and so on instead",
+            "made in Python from objects",
+            "must name its model, deformation and noise as text, as deformrs certify does",
+            "leave --run out, and give --model, --deformation and --noise",
         )
     values: dict[str, object] = {
         key: tuple(value) if isinstance(value, list) else value

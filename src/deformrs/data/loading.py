@@ -154,9 +154,9 @@ def data_of(run: StoredRun, moved: Path | None = None) -> ImageSet:
     if not isinstance(options, dict) or not isinstance(data, dict):
         raise InputError(
             "the run",
-            "without a description of its images",
-            "must name them",
-            "make it with deformrs certify",
+            "made in Python from objects as images",
+            "must name them to have them shown",
+            "give certify the path of the data: 'photos/'",
         )
     names, root = data["class_names"], options["data_root"]
     source = located(str(options["data"]), run.folder, options)
