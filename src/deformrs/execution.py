@@ -132,7 +132,8 @@ def scores_of(model: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
             f"an error ({first_line(error)})",
             f"must be logits for {images.dtype} images of shape {tuple(images.shape)} "
             f"on {images.device}",
-            "give the image the precision, channels and size that the model wants",
+            "give the image the precision, channels and size that the model wants (files: by "
+            "--resize, --crop and --channels, or the preparation of a NetworkSpec)",
         ) from error
     logits = read_logits(output)
     if len(logits) != len(images):

@@ -152,6 +152,8 @@ def as_label(name: str, label: object, num_classes: int) -> int:
             "must be one integer, the class of the image",
             "label.argmax() if it has a score for each class"
             if len(shape)
+            else "its place in the list of the model's classes"
+            if isinstance(label, str)
             else "labels.long() if they are integers stored as floats",
         )
     if not 0 <= value < num_classes:

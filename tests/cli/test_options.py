@@ -131,6 +131,13 @@ def test_class_names_match_folders_and_go_with_the_run(tmp_path: Path, network: 
     short = ["--class-names", "short.txt"]
     assert "2; it must be that of its scores, 10" in fails(*predict, *run, *short, cwd=tmp_path)
     assert "must name the 10 classes" in fails("report", "run", *short, cwd=tmp_path)
+    (tmp_path / "photos").rename(tmp_path / "numbered")
+    for folder in sorted((tmp_path / "numbered").iterdir()):
+        folder.rename(folder.with_name(str(WORDS.index(folder.name))))
+    numbered = ["certify", *run, "--data", "numbered", "--out", "no"]
+    few = fails(*numbered, *short, cwd=tmp_path)
+    assert "0 to 1, which has 2 class names" in few
+    assert "complete the class names" in few
     assert "names.txt is not readable" in fails(
         *certify, "--class-names", "names.txt", "--out", "run", cwd=tmp_path
     )

@@ -19,7 +19,7 @@ import deformrs.report.gallery
 from deformrs import Rotation, Scaling, Uniform, certify_dataset, gallery
 from deformrs.errors import InputError
 from deformrs.report.gallery.exhibits import Images
-from deformrs.runs import read_run
+from deformrs.runs import CertifiedRun, read_run
 
 IMAGES = [(spot(), 1), (photograph(1), 0), (spot().flip(-1), 0), (spot(), 1)]
 
@@ -95,6 +95,8 @@ def test_mistakes_are_named(run: Path, tmp_path: Path) -> None:
         gallery(classifier, IMAGES, indices=[4])
     with pytest.raises(InputError, match="source is 3; it must be a run or a SmoothedClassifier"):
         gallery(3)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="source is a run in memory; it must be stored"):
+        gallery(CertifiedRun(read_run(run).config, read_run(run).results))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="made in Python from objects as images"):
         gallery(run)
     with pytest.raises(InputError, match="must end in"):

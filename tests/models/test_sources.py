@@ -138,11 +138,13 @@ def test_options_are_checked_first() -> None:
         ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375), "0.485,0.456,0.406 --std 0.229,0.224"),
         ((123.7,), (1.0,), "--mean 0.4851 --std 0.003922"),
         ((123.7,), (0.229,), "--mean 0.4851 --std 0.229"),
+        ((123.7,), None, "--mean 0.4851 --std ..."),
+        (None, (58.4,), "--mean ... --std 0.229"),
         ((0.0,), (255.0,), "--mean 0 --std 1"),
     ],
 )
 def test_a_normalisation_of_bytes_is_refused_with_that_of_images(
-    mean: tuple[float, ...], std: tuple[float, ...], remedy: str
+    mean: tuple[float, ...] | None, std: tuple[float, ...] | None, remedy: str
 ) -> None:
     with pytest.raises(InputError, match=remedy):
         load_model("timm:resnet18", mean=mean, std=std)

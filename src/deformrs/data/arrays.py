@@ -71,7 +71,8 @@ def array_set(
         order, rule = align_classes(class_names, request.class_names)
         numbers = [order[label] for label in labels.tolist()]
         indices = dict(zip(class_names, order, strict=True))
-    check_labels(numbers, request.num_classes, lambda index: f"{title} {index}")
+    named = request.class_names is not None
+    check_labels(numbers, request.num_classes, lambda index: f"{title} {index}", named=named)
     return ArraySet(
         name,
         request.class_names or class_names,

@@ -238,7 +238,8 @@ def _image_folder(
     indices: ClassIndices,
     class_names: tuple[str, ...] | None,
 ) -> ImageFolder:
-    check_labels(labels, request.num_classes, lambda index: str(folder / files[index]))
+    named = request.class_names is not None
+    check_labels(labels, request.num_classes, lambda index: str(folder / files[index]), named=named)
     official = all(_IMAGENET_FILE.fullmatch(file.rpartition("/")[2]) for file in files)
     fits = request.num_classes in (None, IMAGENET_COUNT) and max(labels) < IMAGENET_COUNT
     own = rule.endswith((BY_FOLDER_ORDER, BY_WORD_ORDER))

@@ -143,9 +143,16 @@ def align_classes(
 
 
 def check_labels(
-    labels: Sequence[int], num_classes: int | None, source: Callable[[int], str]
+    labels: Sequence[int],
+    num_classes: int | None,
+    source: Callable[[int], str],
+    *,
+    named: bool = False,
 ) -> None:
-    """Raise for the first image whose label is not a class of the model."""
+    """Raise for the first image whose label is not a class of the model.
+
+    `named`: the model has class names, of which there could be too few.
+    """
     for index, label in enumerate(labels):
         if label < 0 or (num_classes is not None and label >= num_classes):
             raise InputError(
@@ -153,8 +160,10 @@ def check_labels(
                 label,
                 "must be 0 or above"
                 if num_classes is None
-                else f"must be a class of the model, 0 to {num_classes - 1}",
-                "correct the labels, or choose the model they belong to",
+                else f"must be a class of the model, 0 to {num_classes - 1}"
+                + f", which has {num_classes} class names" * named,
+                "correct the labels, or choose the model they belong to"
+                + (", or complete the class names" if named else ""),
             )
 
 

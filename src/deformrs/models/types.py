@@ -74,27 +74,32 @@ def check_normalisation(mean: tuple[float, ...] | None, std: tuple[float, ...] |
     """Raise unless both are None, or finite numbers of one length that fit images in [0, 1]."""
     if mean is None and std is None:
         return
-    if mean is None or std is None or len(mean) != len(std) or not mean:
+    stated = f"mean {mean or 'not given'}, std {std or 'not given'}"
+    numbers = (*(mean or ()), *(std or ()))
+    if not all(map(is_real, numbers)) or any(value <= 0 for value in std or ()):
         raise InputError(
             "the normalisation",
-            f"mean {mean or 'not given'}, std {std or 'not given'}",
-            "needs both, with as many numbers each",
-            "e.g. mean (0.5, 0.5, 0.5) and std (0.25, 0.25, 0.25)",
-        )
-    if not all(is_real(value) for value in (*mean, *std)) or min(std) <= 0:
-        raise InputError(
-            "the normalisation",
-            f"mean {mean}, std {std}",
+            stated,
             "must be finite numbers, with std above 0",
             "e.g. mean (0.5,) and std (0.25,)",
         )
-    if max(map(abs, mean)) > _MOST or max(std) > _MOST:
+    if max(map(abs, numbers), default=0) > _MOST:
+        given = [("--mean", mean, _MOST), ("--std", std, 1.0)]
+        options = " ".join(
+            f"{name} {_shrunk(v, least) if v else '...'}" for name, v, least in given
+        )
         raise InputError(
             "the normalisation",
-            f"mean {mean}, std {std}",
+            stated,
             "must be for images in [0, 1], but is for pixels from 0 to 255",
-            "divide it by 255: "
-            f"--mean {_shrunk(mean, _MOST)} --std {_shrunk(std, 1.0)} on the command line",
+            f"divide it by 255: {options} on the command line",
+        )
+    if mean is None or std is None or len(mean) != len(std) or not mean:
+        raise InputError(
+            "the normalisation",
+            stated,
+            "needs both, with as many numbers each",
+            "e.g. mean (0.5, 0.5, 0.5) and std (0.25, 0.25, 0.25)",
         )
 
 

@@ -38,7 +38,7 @@ from deformrs.report.gallery.tiles import (
     reach_px,
     shift_lines,
 )
-from deformrs.runs import Result, StoredRun, read_run
+from deformrs.runs import CertifiedRun, Result, StoredRun, read_run
 from deformrs.sampling import Progress
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.space import Space
@@ -352,6 +352,13 @@ def _read(source: object, alpha: float | None) -> StoredRun:
         return source if alpha is None else read_run(source.folder, alpha=alpha)
     if isinstance(source, Path | str):
         return read_run(source, alpha=alpha)
+    if isinstance(source, CertifiedRun):
+        raise InputError(
+            "source",
+            "a run in memory",
+            "must be stored, to have its images found again",
+            "certify(..., out='runs/name')",
+        )
     raise InputError(
         "source", repr(source), "must be a run or a SmoothedClassifier", 'e.g. "runs/quickstart"'
     )
