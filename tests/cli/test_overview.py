@@ -16,10 +16,15 @@ from deformrs.data.preparation import Preparation
 from deformrs.runs import load_run
 
 FACTORY = """
+from torch import nn
+
 from deformrs.models import SmallCNN
 
 def build():
     return SmallCNN(num_classes=3, channels=3, width=4, seed=9)
+
+def untrained():
+    return nn.Sequential(nn.Flatten(), nn.Linear(768, 3))
 """
 TURN = ("--deformation", "rotation", "--noise", "uniform:30deg", "--device", "cpu")
 
@@ -61,7 +66,7 @@ def test_a_dry_run_says_it_all_and_writes_nothing(photos: Path) -> None:
     arguments = ("certify", "--model", "net.py:build", "--data", "photos", *TURN, "--out", "run")
     printed = deformrs(*arguments, "--n", "500", "--dry-run", cwd=photos).stdout
     rows = dict(line.split(maxsplit=1) for line in printed.splitlines())
-    assert rows["model"] == "net.py:build, weights as that function returns them"
+    assert rows["model"] == "net.py:build, weights as that function returns them, twice the same"
     assert rows["normalisation"] == "none, or inside the network"
     assert rows["images"] == "24 of 24 from photos; the first 16 x 16 px, as stored"
     assert rows["labels"] == "the class folders in sorted order: cat = 0, dog = 1, owl = 2"
@@ -71,10 +76,19 @@ def test_a_dry_run_says_it_all_and_writes_nothing(photos: Path) -> None:
     assert "on cpu, batches of 256" in rows["execution"]
     assert rows["folder"] == "run, new"
     assert "at 500 samples an image" in rows["time"]
-    assert "they are random, and an untrained network is certified" in rows["warning:"]
+    assert "warning:" not in rows
     assert "--class-names" in rows["note:"]
     assert len(printed.splitlines()) <= 13
     assert not (photos / "run").exists()
+
+
+def test_weights_that_differ_from_call_to_call_are_called_random(photos: Path) -> None:
+    model = ("certify", "--model", "net.py:untrained", "--data", "photos", *TURN, "--out", "run")
+    printed = deformrs(*model, "--n", "100", "--dry-run", cwd=photos).stdout
+    assert "model          net.py:untrained, weights as that function returns them\n" in printed
+    (warning,) = (line for line in printed.splitlines() if line.startswith("warning:"))
+    assert "they are random, and an untrained network is certified" in warning
+    assert "--weights FILE" in warning
 
 
 def test_a_run_names_what_is_done_and_what_is_read_from_its_folder(photos: Path) -> None:

@@ -17,7 +17,8 @@ from deformrs.dataset import images_together
 from deformrs.deformations import Scaling
 from deformrs.geometry import size_of
 from deformrs.job import Job
-from deformrs.models.saved import of_file
+from deformrs.models.saved import load_factory, of_file
+from deformrs.models.weights import state_digest
 from deformrs.noise import Gaussian, Independent, NoiseLaw
 from deformrs.noise.scaled import ScaledLaw
 from deformrs.plan import SamplingPlan
@@ -68,12 +69,17 @@ class Overview:
         """Where the model comes from, according to the options and to what was loaded."""
         options, about = self.job.about["options"], self.job.model.about
         assert isinstance(options, dict)
-        weights = options["weights"]
+        source, weights = str(options["model"]), options["weights"]
+        repeats = False
+        if weights is None and of_file(source):
+            again = load_factory(source, None).spec.module.state_dict()
+            repeats = state_digest(again) == about["state_sha256"]
         return Origin(
-            str(options["model"]),
+            source,
             None if weights is None else str(weights),
             _numbers(about["mean"]),
             _numbers(about["std"]),
+            repeats,
         )
 
     @property
@@ -108,10 +114,10 @@ class Overview:
     def remarks(self) -> list[str]:
         """What may be wrong, as lines."""
         source, lines = self.origin.source, []
-        if self.origin.unknown:
+        if self.origin.unknown and not self.origin.repeats:
             lines.append(
-                f"warning: {source} was given without --weights: unless that function loads some, "
-                "they are random, and an untrained network is certified; add --weights FILE"
+                f"warning: {source} returns other weights whenever it is called: they are random, "
+                "and an untrained network is certified; add --weights FILE"
             )
         if self.job.images.is_matched_by_order:
             lines.append(f"note: labels follow the sorted names of class folders; {CHECK_LABELS}")
@@ -167,6 +173,8 @@ class Origin:
     weights: str | None
     mean: Sequence[float] | None
     std: Sequence[float] | None
+    repeats: bool = False
+    """Whether the user's function returned the same weights twice, as one does that loads them."""
 
     @property
     def unknown(self) -> bool:
@@ -181,7 +189,7 @@ class Origin:
         if self.weights is not None:
             origin = f"weights from {self.weights}"
         elif self.unknown:
-            origin = "weights as that function returns them"
+            origin = "weights as that function returns them" + ", twice the same" * self.repeats
         elif library in ("timm", "torchvision"):
             origin = f"weights published by {library}, downloaded or from its cache"
         elif library == "hf" and not Path(self.source.removeprefix("hf:")).is_dir():
@@ -250,8 +258,9 @@ def likely_causes(origin: Origin, images: ImageSet, *, below: bool) -> list[str]
     """
     causes = []
     if origin.unknown:
+        seeded = "unless it loads some and not only fixes a seed, " * origin.repeats
         causes.append(
-            f"random weights: {origin.source} was given without --weights; unless it loads some, "
+            f"random weights: {origin.source} was given without --weights; {seeded}"
             "add --weights FILE"
         )
     if below or images.is_matched_by_order:
