@@ -171,6 +171,8 @@ def shown_size(low: float | Fraction, high: float | Fraction) -> str:
 
     >>> shown_size(Fraction("0.8"), Fraction("1.2"))
     'shown at 84 to 125 % of its size'
+    >>> shown_size(Fraction(10, 11), 1)
+    'shown at 100 to 110 % of its size'
     >>> shown_size(-0.2, 2.2)
     'shown at 46 % of its size or larger'
     """
@@ -183,7 +185,10 @@ def shown_size(low: float | Fraction, high: float | Fraction) -> str:
         return f"shown at about {float(least):.4g} % of its size"
     if least == most:
         return f"shown at {format_down(most, 0)} % of its size"
-    return f"shown at {format_up(least, decimals)} to {format_down(most, decimals)} % of its size"
+    ends = [format_up(least, decimals), format_down(most, decimals)]
+    if decimals and all(end.endswith("." + "0" * decimals) for end in ends):
+        ends = [end.partition(".")[0] for end in ends]
+    return f"shown at {' to '.join(ends)} % of its size"
 
 
 def scaled_size(radius: float | Fraction) -> str:

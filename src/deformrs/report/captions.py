@@ -347,15 +347,15 @@ def _range(name: str, low: float, high: float, sign: str) -> str:
 
 
 def _inside(bound: float, rounding: str = ROUND_FLOOR) -> str:
-    """Return nine digits of a bound of a range, rounded into the range unless they are exact.
+    """Return up to nine digits of a bound of a range, else five that are rounded into the range.
 
     >>> _inside(1 / 0.95), _inside(1 / 1.05, ROUND_CEILING), _inside(math.degrees(math.radians(20)))
-    ('1.05263157', '0.952380953', '20')
+    ('1.0526', '0.95239', '20')
     """
     nearest = f"{bound:.9g}"
     if math.isclose(float(nearest), bound, rel_tol=1e-14):  # the float of that decimal, or nearly
         return nearest
-    return f"{Context(prec=9, rounding=rounding).create_decimal(bound):.9g}"
+    return f"{Context(prec=5, rounding=rounding).create_decimal(bound):.5g}"
 
 
 def _leading_number(text: str) -> float:
