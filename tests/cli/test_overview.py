@@ -13,7 +13,8 @@ from deformrs import Compose, Gaussian, Independent, Rotation, Scaling, Uniform
 from deformrs.cli.overview import Origin, content_words, image_words, likely_causes
 from deformrs.data import load_data
 from deformrs.data.preparation import Preparation
-from deformrs.runs import load_run
+from deformrs.runs import CERTIFICATES, CONFIG, load_run
+from deformrs.runs.tally import PARTIAL
 
 FACTORY = """
 from torch import nn
@@ -98,7 +99,7 @@ def test_a_run_names_what_is_done_and_what_is_read_from_its_folder(photos: Path)
     done = len(load_run(photos / "run"))
     printed = deformrs(*few, cwd=photos)
     folder = f"run, {done} of 24 images are certified already, and read from there"
-    assert f"folder         {folder}" in printed.stdout
+    assert f"folder         {folder}\n" in printed.stdout
     (warning, *causes) = printed.stderr.splitlines()
     assert warning.startswith("warning: without noise the model is right on ")
     assert [cause.split()[1] for cause in causes] == ["random", "labels", "missing", "images"]
@@ -108,6 +109,18 @@ def test_a_run_names_what_is_done_and_what_is_read_from_its_folder(photos: Path)
     assert "next: deformrs report run" in again
     line = fails(*arguments, "--n", "30", "--dry-run", cwd=photos)
     assert "cannot go on with other settings" in line
+
+
+def test_a_folder_where_the_first_image_was_interrupted_is_not_new(photos: Path) -> None:
+    arguments = ("certify", "--model", "net.py:build", "--data", "photos", *TURN, "--out", "run")
+    (photos / "run").mkdir()
+    (photos / "run" / CERTIFICATES).touch()
+    (photos / "run" / PARTIAL).write_text("{}")
+    (photos / "run" / CONFIG).write_text(
+        '{"noise": {"name": "uniform", "scale": 1}, "alpha": 0.1, "method": "anytime"}'
+    )
+    printed = deformrs(*arguments, "--n", "20", "--dry-run", cwd=photos).stdout
+    assert "folder         run, begun; samples of an interrupted image are kept\n" in printed
 
 
 def test_only_files_may_differ_in_size(photos: Path) -> None:

@@ -24,6 +24,7 @@ from deformrs.noise.scaled import ScaledLaw
 from deformrs.plan import SamplingPlan
 from deformrs.randomness import Stage
 from deformrs.runs import CONFIG, read_run
+from deformrs.runs.tally import PARTIAL
 from deformrs.space import Space
 from deformrs.stopping import Query
 from deformrs.units import scaled_size
@@ -95,7 +96,11 @@ class Overview:
         labels = images.label_words(job.model.class_names, SHOWN_CLASSES)
         if present < job.num_classes:
             labels += f"; {present:,} of the model's {job.num_classes:,} in these images"
-        read = f"{done:,} of {total:,} images are certified already,"
+        state = "begun" if (self.out / CONFIG).exists() else "new"
+        if done:
+            state = f"{done:,} of {total:,} images are certified already, and read from there"
+        if (self.out / PARTIAL).exists():
+            state += "; samples of an interrupted image are kept"
         noise = classifier.noise.describe(space) + content_words(classifier.noise, space)
         execution = job.execution + f", compiled ({compiled})" * (compiled != "no")
         return [
@@ -107,7 +112,7 @@ class Overview:
             row("samples", sampling_words(self.plan, self.queries)),
             row("seed", "a random one" if self.random_seed else str(self.plan.seed)),
             row("execution", execution),
-            row("folder", f"{self.out}, " + (f"{read} and read from there" if done else "new")),
+            row("folder", f"{self.out}, {state}"),
         ]
 
     @property
