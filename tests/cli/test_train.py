@@ -43,6 +43,15 @@ def test_train_then_certify_without_further_options(data: Path, tmp_path: Path) 
     assert "of 2" in best
 
 
+def test_what_comes_next_has_images_that_were_not_trained_on(data: Path, tmp_path: Path) -> None:
+    flat = ("train", "--data", str(data / "train"), *PLAIN, "--epochs", "1", "--out")
+    assert f"{tmp_path / 'all'} --n 1000 --data DIR" in run_inside(*flat, tmp_path / "all")
+    held = run_inside(*flat, tmp_path / "most", "--hold-out", "0.25")
+    (line,) = (line for line in held.splitlines() if line.startswith("next: "))
+    assert line.endswith(f"--model {tmp_path / 'most'} --n 1000 --split held-out")
+    run_inside(*line.split()[2:], "--max", "1")
+
+
 def test_the_folder_stores_settings_epochs_and_weights(usual: Path) -> None:
     files = {path.name for path in usual.iterdir()}
     assert files == {"training.json", "epochs.jsonl", "model.json", "model.safetensors", "best"}

@@ -495,4 +495,8 @@ def train(
     if ".py:" in start.model:  # code, which is not executed because a folder names it
         model = f"{start.model} --weights {out / WEIGHTS}"
     if os.environ.get("RANK", "0") == "0":
-        click.echo(f"\nnext: deformrs certify --model {model} --n 1000")
+        trained, images = find_trained(str(out)), ""
+        if trained is not None and trained.split != "train":  # there are no test images
+            unseen = " --data DIR  (of images that it was not trained on)"
+            images = " --split held-out" if trained.held_out else unseen
+        click.echo(f"\nnext: deformrs certify --model {model} --n 1000{images}")
