@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -160,6 +161,24 @@ def test_the_run_of_objects_names_its_images_and_is_not_taken_for_one_of_text(
     assert StoredImages()(read_run(tmp_path), run[0]) is not None
     with pytest.raises(DeformRSError, match="made in Python from objects"):
         options_from_run(tmp_path)
+
+
+def test_doubtful_labels_and_an_accuracy_near_chance_are_warned_of(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    for name in ("cat", "dog", "owl"):
+        (tmp_path / name).mkdir()
+        for number in range(8):
+            pixels = generator.integers(0, 255, (8, 8), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
+    network = SmallCNN(num_classes=3, width=4)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        certify(network, tmp_path, *TURN, n=20, n0=10)
+    order, chance = (str(warning.message) for warning in warned)
+    assert "in sorted order: cat = 0, dog = 1, owl = 2; compare" in order
+    assert "of guessing among 3 classes. Likely causes:\n  - labels" in chance
+    assert {warning.filename for warning in warned} == {__file__}
+    certify(network, tmp_path, *TURN, n=20, n0=10, class_names=["cat", "dog", "owl"], max=3)
 
 
 def test_max_is_spread_over_the_classes_of_datasets_that_name_targets() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from deformrs.bars import ProgressChoice
+from deformrs.chance import AccuracyWatch
 from deformrs.config import Config
 from deformrs.data import ImageSet, load_data
 from deformrs.data.folders import ImageFolder
@@ -248,6 +250,9 @@ def certify(
     executed but that of Python files named here. The other arguments are those of
     `certify_dataset`, `load_model` and `SmoothedClassifier`.
 
+    It warns of labels that follow the sorted names of class folders, and of an accuracy without
+    noise near that of guessing.
+
     >>> from deformrs.models import SmallCNN
     >>> run = certify(SmallCNN(width=4), "digits", "rotation", "uniform:30deg", n=100, max=2)
     >>> [result.label for result in run]
@@ -285,6 +290,12 @@ def certify(
             options=_options(model, weights, data, deformation, noise, padding, folder),
         )
         classifier, images, about = job.classifier, job.images, job.about
+        if job.images.is_matched_by_order:
+            warnings.warn(
+                f"labels are {job.images.label_words(most=3)}; compare them with the classes of "
+                "the training; a labels.csv or class_names states them",
+                stacklevel=2,
+            )
     else:
         images = _Prepared(as_dataset(data), loaded)
         image, _ = as_pair("the first image", images[select_indices(len(images))[0]])
@@ -309,10 +320,27 @@ def certify(
         same_size=isinstance(noise, str) and "px" in noise,
         progress=progress,
     )
-    certified = list(results)
+    watch = AccuracyWatch(
+        len(select_indices(len(images), skip, max)),
+        cast("int", config["num_classes"]),
+        lambda below: _LIKELY_CAUSES,
+        lambda text: warnings.warn(text, stacklevel=4),
+    )
+    certified = []
+    for result in results:
+        certified.append(result)
+        watch.add(result)
     return (
         CertifiedRun(config, certified) if folder is None else StoredRun(folder, config, certified)
     )
+
+
+_LIKELY_CAUSES = (
+    "labels in another order than in its training: compare them; class_names states the model's",
+    "missing normalisation: load_model(NetworkSpec(network, mean=..., std=...))",
+    "random weights: load a state dict into it, or give weights",
+    "images unlike those of its training, in their classes, size or colours",
+)
 
 
 def _stopping(radii: Sequence[str] | str, regions: Sequence[str] | str) -> Stopping | None:

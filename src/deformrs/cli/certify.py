@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from deformrs.cli.chance import AccuracyWatch
+from deformrs.chance import AccuracyWatch
 from deformrs.cli.defaults import certification
 from deformrs.cli.jobs import prepare
 from deformrs.cli.options import (
@@ -175,7 +175,7 @@ def certify_job(
 
 def _warn(text: str) -> None:
     # Not by click, which would write into the progress bar: it is drawn again below this.
-    print(text, file=sys.stderr)
+    print(f"warning: {text}", file=sys.stderr)
 
 
 class _Display:

@@ -7,7 +7,7 @@ import pytest
 
 from deformrs import Rotation, Uniform
 from deformrs.certificate import Counts
-from deformrs.cli.chance import LOOKS, AccuracyWatch, is_near_chance
+from deformrs.chance import LOOKS, AccuracyWatch, is_near_chance
 from deformrs.runs import Result
 
 SOME = Uniform(0.5).certify(Counts((5, 0), (9, 0)), Rotation().space((8, 8)), 0.001)
@@ -42,7 +42,7 @@ def test_it_is_said_once_and_as_soon_as_it_is_known() -> None:
     labels = [index % 10 for index in range(100)]
     (text,) = said(labels, [3] * 100, 10)
     assert text.splitlines() == [
-        "warning: without noise the model is right on 2 of 20 images (10.0 %), near the 10 % of "
+        "without noise the model is right on 2 of 20 images (10.0 %), near the 10 % of "
         "guessing among 10 classes. Likely causes:",
         "  - below: False",
     ]

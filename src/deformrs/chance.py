@@ -83,7 +83,7 @@ class AccuracyWatch:
         right, known, num_classes = self._counts
         one_class = ", all of one class," if len(self._labels) == 1 else ""
         return (
-            f"warning: without noise the model is right on {right} of {known} images{one_class} "
+            f"without noise the model is right on {right} of {known} images{one_class} "
             f"({percent_down(right, known)} %), {'below' if below else 'near'} the "
             f"{100 / num_classes:.3g} % of guessing among {num_classes} classes. Likely causes:"
         )
