@@ -70,7 +70,9 @@ def test_every_family_goes_by_its_name(family: str) -> None:
     [
         ("rotatoin", "did you mean 'rotation'"),
         ("", "must be one of affine"),
+        ("zoom", "did you mean 'scaling'"),
         ("compose", "join several with"),
+        ("rotation,scaling", "join several with"),
         ("rotation+", "must be one of"),
         ("rotation:3", "one more than its 0 field"),
         ("dct:3,4,5", "one more than its 2 field"),
@@ -116,18 +118,25 @@ def test_noise_as_typed() -> None:
     )
 
 
+def test_the_noise_of_a_composition_is_shown_with_its_units() -> None:
+    both = parse_deformation("rotation+scaling").space((28, 28))
+    with pytest.raises(InputError, match=r"rotation, scaling: .* uniform:10deg\+uniform:20%"):
+        parse_noise("uniform:30deg", both)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("unifrom:30deg", "did you mean 'uniform'"),
-        ("uniform", "must have a scale"),
+        ("normal:30deg", "did you mean 'gaussian'"),
+        ("uniform", "must have a scale: e.g. uniform:10deg"),
         ("uniform:", "must have a scale"),
         ("uniform:30", "must be a number with its unit"),
         ("uniform:30px", "must be a number with its unit"),
         ("uniform:181deg", r"is 181deg \(181°\); it must be at most π \(180°\)"),
         ("uniform:-3deg", "must be positive"),
         ("uniform:3deg,4deg", "must be one number or one for each of 1"),
-        ("uniform:3deg+uniform:3deg", "one law for each of rotation"),
+        ("uniform:3deg+uniform:3deg", "must be one law for rotation: e.g. uniform:10deg"),
     ],
 )
 def test_wrong_noise_is_explained(text: str, message: str) -> None:

@@ -68,6 +68,8 @@ def users_code(path: Path, what: str) -> Iterator[None]:
 
 
 _LAWS: dict[str, type[Uniform] | type[Gaussian]] = {"uniform": Uniform, "gaussian": Gaussian}
+_OTHER_NAMES = {"zoom": "scaling", "shift": "translation", "normal": "gaussian"}
+"""What people call a family or a law, spelt unlike its name here."""
 
 
 def parse_deformation(text: str) -> Deformation:
@@ -89,11 +91,15 @@ def parse_noise(text: str, space: Space) -> NoiseLaw:
     """
     parts = [part.strip() for part in text.split("+")]
     if len(parts) != len(space.blocks):
+        families = [block.family for block in space.blocks]
+        example = "+".join(f"uniform:{block.unit.example}" for block in space.blocks)
         raise InputError(
             "the noise",
             repr(text),
-            f"must have one law for each of {', '.join(b.family for b in space.blocks)}",
-            "join them with '+', e.g. uniform:30deg+gaussian:0.1",
+            f"must have one law for each of {', '.join(families)}"
+            if len(families) > 1
+            else f"must be one law for {families[0]}",
+            f"join them with '+', e.g. {example}" if len(families) > 1 else f"e.g. {example}",
         )
     laws = [
         _law(part, block, space.alone(index))
@@ -142,11 +148,13 @@ def _family(text: str) -> Deformation:
     name, _, rest = text.partition(":")
     if name not in Deformation.registry or name == Compose.name:
         names = sorted(set(Deformation.registry) - {Compose.name})
+        several = "join several with '+'; a file of your own is lens.py:Lens"
+        meant = _OTHER_NAMES.get(name, name)
         raise InputError(
             "the deformation",
             repr(name),
             "must be one of " + ", ".join(names),
-            did_you_mean(name, names, "join several with '+'; a file of your own is lens.py:Lens"),
+            several if "," in name else did_you_mean(meant, names, several),
         )
     return Deformation.from_config(_fields(Deformation.registry[name], rest) | {"name": name})
 
@@ -186,10 +194,12 @@ def _law(text: str, block: Block, space: Space) -> Uniform | Gaussian:
             "the noise",
             repr(name),
             "must be one of " + ", ".join(_LAWS),
-            did_you_mean(name, _LAWS, "e.g. uniform:30deg or gaussian:0.1"),
+            did_you_mean(_OTHER_NAMES.get(name, name), _LAWS, f"e.g. uniform:{block.unit.example}"),
         )
     if not scales.strip():
-        raise InputError("the noise", repr(text), "must have a scale", f"e.g. {name}:0.1")
+        raise InputError(
+            "the noise", repr(text), "must have a scale", f"e.g. {name}:{block.unit.example}"
+        )
     written = [scale.strip() for scale in scales.split(",")]
     values = tuple(parse_quantity(scale, block.unit, space.size) for scale in written)
     for scale in written:

@@ -162,6 +162,7 @@ def test_a_folder_that_cannot_be_written(photos: Path) -> None:
         (["--n", "0"], "n is 0"),
         (["--skip", "0"], "skip is 0"),
         (["--region", "rotatoin<=3deg"], "did you mean 'rotation'"),
+        (["--split", "train"], "photos has none: leave it out"),
     ],
 )
 def test_values_that_cannot_be(photos: Path, arguments: list[str], message: str) -> None:

@@ -29,6 +29,7 @@ from deformrs.cli.overview import Overview
 from deformrs.cli.parameters import is_typed, split_list
 from deformrs.cli.progress import Advance, Downloads, print_plain, step
 from deformrs.dataset import certify_dataset, run_seed, select_indices
+from deformrs.errors import InputError
 from deformrs.geometry import size_of
 from deformrs.job import Job
 from deformrs.report.captions import region_example
@@ -92,6 +93,13 @@ def certify(
     task = certification(model, data, smoothing, out, padding_given=is_typed("padding"))
     with Downloads(console) as downloads:
         job = prepare(model, task.data, task.smoothing, task.out, downloads)
+    if task.data.split == "train" and job.images.about["split"] is None:
+        raise InputError(
+            "--split",
+            "train",
+            f"must be a split of the data; {task.data.data} has none",
+            "leave it out",
+        )
     if task.trained is not None and task.trained.has_seen(job.images):
         click.echo(
             "note: the model was trained on these images; their certified accuracy says little",
