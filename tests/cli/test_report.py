@@ -61,6 +61,12 @@ def test_the_answer_is_printed(runs: Path) -> None:
     assert said.splitlines()[-1].startswith("report: runs/report/report.html")
 
 
+def test_radius_0_is_the_smoothed_accuracy_and_not_printed_again(runs: Path) -> None:
+    said = run_inside("report", "runs", "--no-images")
+    assert "certified up to 5°" in said or "certified up to 15°" in said
+    assert "up to 0°" not in said
+
+
 def test_files_among_the_runs_are_left_out(runs: Path) -> None:
     done = deformrs("report", *sorted(str(path) for path in runs.iterdir()), cwd=runs.parent)
     assert "README.md is a file, not the folder of a run" in done.stderr

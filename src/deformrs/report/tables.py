@@ -95,6 +95,8 @@ def _answers(section: Section, entry: Entry) -> dict[str, Cell]:
         "smoothed accuracy": counted(summary.right, total),
     }
     for radius, count in zip(section.radii, entry.certified(summary), strict=True):
+        if radius.value((2, 2)) == 0:  # the smoothed accuracy
+            continue
         answers[f"certified up to {radius.label}"] = counted(count, total)
     for answer in entry.regions:
         # Why a region does not apply to a run is a sentence, which the page has room for.
