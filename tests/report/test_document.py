@@ -232,6 +232,12 @@ def test_a_run_sampled_for_a_region_alone_has_no_curve(tmp_path: Path) -> None:
     assert page.data["charts"] == {}
     held = sum(r.holds(10 * DEGREE) for r in run.results)
     assert f"Of 40 images, {held} (" in " ".join(page.shown)
+    # Beside a run of another deformation it keeps its region, which is not counted there.
+    other = stored(tmp_path / "b", deformation=Translation(), law=Gaussian(0.2))
+    write_report([run, other], tmp_path / "both")
+    (answer,) = table(tmp_path / "both/tables/photos-rotation-regions.csv")
+    assert int(answer["certified"]) == held
+    assert not (tmp_path / "both/tables/photos-translation-regions.csv").exists()
 
 
 def _of(run: str, out: Path, name: str) -> list[dict[str, str]]:

@@ -17,7 +17,7 @@ from deformrs.report.captions import (
 from deformrs.report.curves import save_figure
 from deformrs.report.figures import figure_of
 from deformrs.report.formats import Cell, Table, escape_markdown, titled_markdown, to_latex
-from deformrs.report.groups import MADE_IN_PYTHON, Group, Section, make_groups, make_sections
+from deformrs.report.groups import Section, make_groups, make_sections
 from deformrs.report.page import render_page
 from deformrs.report.reference import read_reference
 from deformrs.report.tables import FEW_CLASSES, classes_tables, csv_tables, tables_of
@@ -68,8 +68,6 @@ def sections_of(
 ) -> list[Section]:
     """Return the sections of a report with their counts. Arguments as for `write_report`."""
     groups = make_groups(runs)
-    if not regions and len(groups) == 1:
-        regions = _decided_regions(groups[0])
     parsed = [region if isinstance(region, Region) else Region.parse(region) for region in regions]
     numbers = [] if reference is None else read_reference(reference)
     return make_sections(groups, radii, parsed, numbers)
@@ -137,12 +135,6 @@ def to_document(
     lines += ["", "## Limits of the certificates", ""]
     lines += [f"- {escape_markdown(limit)}" for limit in limits([s.group for s in sections])]
     return "\n".join(lines) + "\n"
-
-
-def _decided_regions(group: Group) -> list[str]:
-    stops = [member.early_stop for member in group.members]
-    texts = dict.fromkeys(text for stop in stops if stop is not None for text in stop.regions)
-    return [text for text in texts if not text.startswith(MADE_IN_PYTHON)]
 
 
 def _draw(section: Section, block: Block, path: Path) -> None:

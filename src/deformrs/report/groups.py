@@ -153,7 +153,7 @@ class Member:
         """
         if self.early_stop is None or not self.only_decided:
             return True
-        if query in self._named or any(
+        if query in self.named_regions or any(
             isinstance(query, Radius) and isclose(query.value(size), radius.value(size))
             for size in [self.first.space.size]
             for radius in self.requested
@@ -167,7 +167,7 @@ class Member:
         return bool(needed) and all(any(isclose(p, own) for own in self._decided) for p in needed)
 
     @cached_property
-    def _named(self) -> tuple[Region, ...]:
+    def named_regions(self) -> tuple[Region, ...]:
         """The requested regions."""
         texts = () if self.early_stop is None else self.early_stop.regions
         return tuple(Region.parse(text) for text in texts if not text.startswith(MADE_IN_PYTHON))
@@ -176,7 +176,7 @@ class Member:
     def _decided(self) -> tuple[float, ...]:
         """The lower bounds on p_A at which the requested queries are decided."""
         stop = self.early_stop
-        return () if stop is None else self._thresholds(Stopping(stop.radii, self._named))
+        return () if stop is None else self._thresholds(Stopping(stop.radii, self.named_regions))
 
     def _thresholds(self, queries: Stopping) -> tuple[float, ...]:
         return queries.thresholds(noise_law(self.first), self.first.space)
@@ -194,6 +194,11 @@ class Group:
     def blocks(self) -> tuple[Block, ...]:
         """The parameter blocks of the deformation."""
         return self.members[0].first.space.blocks
+
+    @property
+    def named_regions(self) -> tuple[Region, ...]:
+        """The regions that its runs requested, each once."""
+        return tuple(dict.fromkeys(region for m in self.members for region in m.named_regions))
 
     @property
     def block(self) -> Block | None:
@@ -317,7 +322,10 @@ def make_sections(
     regions: Sequence[Region],
     numbers: Sequence[ReferenceNumber],
 ) -> list[Section]:
-    """Return the groups with their counts at radii given as text, or at radii of their own."""
+    """Return the groups with their counts at radii given as text, or at radii of their own.
+
+    Without `regions`, those that the runs of a group requested are counted in it.
+    """
     references = [_references(group, numbers) for group in groups]
     if numbers and not any(references):
         raise InputError(
@@ -330,13 +338,14 @@ def make_sections(
     radii = choose_radii(groups, texts, references)
     for group, slug, own, some in zip(groups, slugs(groups), radii, references, strict=True):
         requested = next((radius for radius in own if texts and radius.text == texts[0]), None)
+        queried = regions or group.named_regions
         entries = tuple(
             Entry(
                 member=member,
                 summary=summarise(member.results, own),
                 classes=summarise_classes(member.results, own),
                 decided=tuple(member.decides(radius) for radius in own),
-                regions=tuple(_count_region(member, region) for region in regions),
+                regions=tuple(_count_region(member, region) for region in queried),
             )
             for member in group.members
         )
