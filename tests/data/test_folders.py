@@ -100,9 +100,9 @@ def test_an_ambiguous_name_is_refused_unless_its_spelling_is_exact(tmp_path: Pat
 
 
 def test_integers_are_labels(tmp_path: Path) -> None:
-    folder = class_folders(tmp_path, {"10": 1, "2": 1, "007": 1})
+    folder = class_folders(tmp_path, {"10": 1, "2": 1, "7": 1})
     images = load(folder, num_classes=20)
-    assert folder_labels(images) == {"10": 10, "2": 2, "007": 7}
+    assert folder_labels(images) == {"10": 10, "2": 2, "7": 7}
     assert images.about["labels"] == "whole numbers"
     assert images.class_names is None
     with pytest.raises(InputError, match="the label of .*10/0.png is 10; .*0 to 9"):

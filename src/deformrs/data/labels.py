@@ -28,7 +28,8 @@ BY_WORD_ORDER = "its words in sorted order"
 ClassIndices = dict[str, int]
 """The class index of each name."""
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+# As Python writes them: "01" and "+1" may be names of other classes.
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
 @cache
@@ -212,10 +213,12 @@ def read_class_names(path: Path) -> tuple[str, ...]:
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix.lower() == ".json" or text.lstrip().startswith(("[", "{")):
             return check_class_names(_names_in_json(json.loads(text)), name)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise InputError(name, f"not readable ({reason})", rule, "check the file") from None
-    return check_class_names([line.strip() for line in text.rstrip().splitlines()], name)
+    # Not by splitlines, which takes other characters for line breaks too.
+    lines = text.rstrip().split("\n") if text.strip() else []
+    return check_class_names([line.strip() for line in lines], name)
 
 
 def check_class_names(names: Sequence[str], what: str = "class_names") -> tuple[str, ...]:
@@ -238,9 +241,12 @@ def _names_in_json(content: object) -> list[str]:
         return content
     if not isinstance(content, dict):
         raise ValueError("it is neither a list nor a mapping")
-    if all(isinstance(value, int) for value in content.values()):
+    if all(type(value) is int for value in content.values()):
         pairs = [(index, name) for name, index in content.items()]
     else:
+        for index in content:
+            if not _INTEGER.fullmatch(index):
+                raise ValueError(f"{index!r} is not a class index")
         pairs = [(int(index), name) for index, name in content.items()]
     by_index = {index: name[-1] if isinstance(name, list) else name for index, name in pairs}
     if sorted(by_index) != list(range(len(pairs))):
@@ -251,11 +257,15 @@ def _names_in_json(content: object) -> list[str]:
 def normalized(name: str) -> str:
     """Return a class name without differences in case, spaces, hyphens and underscores.
 
-    >>> normalized("Great_white-Shark")
-    'great white shark'
+    A minus sign stays, and so does a name without letters.
+
+    >>> normalized("Great_white-Shark"), normalized("-1")
+    ('great white shark', '-1')
     """
     plain = unicodedata.normalize("NFC", name).casefold()
-    return re.sub(r"[\s_-]+", " ", plain).strip()
+    if not any(map(str.isalpha, plain)):
+        return plain
+    return re.sub(r"(?:[\s_]|(?<=[^\W_])-|-(?!\d))+", " ", plain).strip()
 
 
 def in_imagenet_order(class_names: tuple[str, ...] | None) -> bool:

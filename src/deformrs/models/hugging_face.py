@@ -132,7 +132,15 @@ def load_hugging_face(name: str, described: bool) -> ResolvedSource:
             for path in sorted(Path(name).iterdir())
             if path.suffix in (".json", ".safetensors")
         }
-    names = [str(label) for _, label in sorted(network.config.id2label.items())]
+    labels = sorted(network.config.id2label.items())
+    if [index for index, _ in labels] != list(range(len(labels))):
+        raise InputError(
+            f"the class indices of hf:{name}",
+            ", ".join(str(index) for index, _ in labels[:5]),
+            f"must be 0 to {len(labels) - 1}",
+            "correct id2label in its config.json",
+        )
+    names = [str(label) for _, label in labels]
     real = any(label != f"LABEL_{index}" for index, label in enumerate(names))
     spec = NetworkSpec(
         network,

@@ -179,10 +179,10 @@ def from_record(record: Any, certify: Callable[[Counts, Space], Certificate]) ->
     counts = Counts(dense(record["selection"], classes), dense(record["estimation"], classes))
     plain = record["plain"]
     return Result(
-        int(record["index"]),
-        int(record["label"]),
+        _integer(record["index"]),
+        _integer(record["label"]),
         certify(counts, Space(blocks, (height, width))),
-        None if plain is None else int(plain),
+        None if plain is None else _integer(plain),
         str(record["source"]),
         str(record["pixels"]),
     )
@@ -197,10 +197,18 @@ def dense(sparse: dict[str, int], classes: int) -> tuple[int, ...]:
     """Return the counts of all classes, as `sparse` stored them; ValueError if damaged."""
     counts = [0] * classes
     for number, count in sparse.items():
-        if not 0 <= int(number) < classes:
-            raise ValueError(f"class {number} of {classes}")
-        counts[int(number)] = count
+        index = int(number)
+        # Python also reads " 1", "01" and "1_0", which would stand for a class a second time.
+        if number != str(index) or not 0 <= index < classes:
+            raise ValueError(f"class {number!r} of {classes}")
+        counts[index] = _integer(count)
     return tuple(counts)
+
+
+def _integer(value: object) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{value!r} is no integer")
+    return value
 
 
 def binding(config: Config) -> Config:
