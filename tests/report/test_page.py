@@ -16,7 +16,7 @@ import pytest
 from deformrs import Rotation, Uniform
 from deformrs.config import Config, ConfigValue
 from deformrs.data.preparation import Pixels
-from deformrs.errors import InputError
+from deformrs.errors import InputError, printable
 from deformrs.report.document import write_report
 from deformrs.report.formats import Cell, Table, to_latex, to_markdown
 from deformrs.report.groups import make_groups, make_sections
@@ -76,7 +76,7 @@ def test_names_are_harmless(tmp_path: Path) -> None:
             assert "|$x$" not in path.read_text(encoding="utf-8").replace("\\|", "")
         if name.endswith("classes.csv"):
             rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
-            assert rows[0]["name"] == EVIL
+            assert rows[0]["name"] == printable(EVIL)
 
 
 def test_names_that_are_no_text_are_written_anyway(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from deformrs.errors import printable
 from deformrs.rounding import format_down
 
 _LATEX = {
@@ -31,6 +32,9 @@ _LATEX = {
     "−": r"\ensuremath{-}",
     "λ": r"\ensuremath{\lambda}",
     "σ": r"\ensuremath{\sigma}",
+    # At the start of a row these would be arguments of the line break above it.
+    "[": "{[}",
+    "*": "{*}",
 }
 
 
@@ -131,14 +135,28 @@ def to_latex(table: Table, label: str) -> str:
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[str | int | float | None]]) -> str:
     """Return rows as CSV below a line of column names; None becomes an empty field.
 
-    >>> to_csv(["a", "b"], [[1, None]])
-    'a,b\\n1,\\n'
+    Guarantee: no text is a formula to a spreadsheet. One that begins like a formula gets an
+    apostrophe before it, which spreadsheets take as the sign of text; numbers stay as they are.
+
+    >>> to_csv(["a", "b"], [[-1, None], ["=1+1", "-1"]])
+    "a,b\\n-1,\\n'=1+1,-1\\n"
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
+    writer.writerows(map(_csv_cell, row) for row in (columns, *rows))
     return text.getvalue()
+
+
+# Also after quotes and spaces, which some spreadsheets drop, and in their full-width forms.
+_FORMULA = re.compile(r"""[\s"']*[=+\-@＝＋－＠]""")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?", re.IGNORECASE)
+
+
+def _csv_cell(value: str | int | float | None) -> str | int | float | None:
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 def signed(value: Fraction, decimals: int) -> str:
@@ -160,13 +178,17 @@ def escape_latex(text: str) -> str:
     return "".join(_LATEX.get(letter, letter) for letter in one_line(text))
 
 
+# Underscores do nothing within a word; headings and lists begin a line.
+_MARKDOWN = re.compile(r"[\\`*\[\]<>|~&]|(?<!\w)_|_(?!\w)|^(?:#+|[+-])(?= )")
+
+
 def escape_markdown(text: str) -> str:
     r"""Return text that Markdown shows as it is, also inside a table.
 
     >>> print(escape_markdown("a|b <i>"))
     a\|b \<i\>
     """
-    return re.sub(r"([\\`*\[\]<>|])", r"\\\1", one_line(text))
+    return _MARKDOWN.sub(r"\\\g<0>", one_line(text))
 
 
 def one_line(text: str) -> str:
