@@ -155,9 +155,9 @@ def test_every_option_of_both_verbs_is_checked_against_its_type(table: str) -> N
             "'A'; it must differ from those above",
         ),
         (DATA + RUN + "certify = { radii = [] }\n" + RUN, "must differ from those above"),
-        (DATA + RUN + "name = '../a'\n", "name in .* must be a plain folder name"),
-        (DATA + RUN + "name = '.'\n", "name in .* must be a plain folder name"),
-        (DATA + RUN + "name = 'report'\n", "name in .* and not 'report'"),
+        (DATA + RUN + "name = '../a'\n", "name of the run for .* must be a plain folder name"),
+        (DATA + RUN + "name = '.'\n", "name of the run for .* must be a plain folder name"),
+        (DATA + RUN + "name = 'report'\n", "name of the run for .* neither 'report'"),
         (DATA + RUN + AGAIN.replace("wide", "narow"), "the network for .* there are rotation"),
         (DATA + WIDE + AGAIN.replace("wide", "wid"), "the network for .* did you mean 'wide'"),
         (DATA + WIDE + AGAIN + AGAIN.replace("wide", "again"), "'again'; .* that is trained"),
@@ -280,5 +280,5 @@ def test_options_of_a_run_are_in_its_name_but_not_the_machine() -> None:
     ]
     with pytest.raises(InputError, match="must differ from those above"):
         names(plain, plain | {"train": {"device": "cpu"}})
-    with pytest.raises(InputError, match="at most 200 characters"):
+    with pytest.raises(InputError, match="at most 200 bytes"):
         names(plain | {"train": {"weights": 200 * "w"}})

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -124,7 +125,7 @@ def read_sweep(
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"the sweep {path}", "missing", "must be a file", "check it") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise InputError(
             f"the sweep {path}", f"not readable ({reason})", "must be a TOML file", "fix it"
@@ -236,8 +237,6 @@ def _entry(content: object, where: str) -> _Entry:
         _check_key(key, (*_RUNS, "train", "certify"), where)
     values = _options(own if isinstance(content, dict) else content, _RUNS, where)
     name, network, begin = (_text(values, key) for key in ("name", "network", "begin"))
-    if name is not None:
-        _check_name(name, where)
     if network is not None and (train or begin is not None):
         raise InputError(
             f"network of {where}",
@@ -399,7 +398,7 @@ def _plain(text: str) -> str:
 
 
 def _new_name(entry: _Entry, deformation: str, noise: str, runs: Sequence[SweepRun]) -> str:
-    """Return a name for the run that no other has, ignoring case, as some file systems do."""
+    """Return a name for the run: that of one folder on every system, which no other run has."""
     if entry.name is None:
         relations = {"network": entry.network, "begin": entry.begin}
         options: Values = {key: value for key, value in relations.items() if value}
@@ -411,11 +410,12 @@ def _new_name(entry: _Entry, deformation: str, noise: str, runs: Sequence[SweepR
         several = deformation if len(entry.deformations) > 1 else ""
         name = folder_name(several, noise if len(entry.noises) > 1 else "")
         name = f"{entry.name}_{name}" if name else entry.name
-    if len(name) > _LONGEST_NAME or name.casefold() in [run.name.casefold() for run in runs]:
+    _check_name(name)
+    if len(name.encode()) > _LONGEST_NAME or _folded(name) in [_folded(run.name) for run in runs]:
         raise InputError(
             "the name of the run",
             repr(name),
-            f"must differ from those above and have at most {_LONGEST_NAME} characters",
+            f"must differ from those above and have at most {_LONGEST_NAME} bytes",
             "give the run another one in a sweep file: name = …",
         )
     return name
@@ -426,14 +426,26 @@ def _option_part(key: str, value: Value) -> str:
     return f"{key.replace('_', '-')}-{_plain(shown)}"
 
 
-def _check_name(name: str, where: str) -> None:
-    if not re.fullmatch(r"[\w=,+-]([\w=,+. -]*[\w=,+-])?", name) or name.casefold() == REPORT:
+_RESERVED = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9])( *\..*)?")
+"""The names of devices on Windows, whatever their ending."""
+
+
+def _check_name(name: str) -> None:
+    """Raise unless a name is that of one folder on every system, and no option of a command."""
+    plain = re.fullmatch(r"[\w=,+]([\w=,+. -]*[\w=,+-])?", name)
+    if not plain or _folded(name) == REPORT or _RESERVED.fullmatch(_folded(name)):
         raise InputError(
-            f"name in {where}",
+            "the name of the run",
             repr(name),
-            f"must be a plain folder name of letters, digits, '.', '-' and '_', and not {REPORT!r}",
+            "must be a plain folder name of letters, digits, '.', '-' and '_' that does not begin "
+            f"with '-', and neither {REPORT!r} nor the name of a device such as 'con'",
             "e.g. 'shift'",
         )
+
+
+def _folded(name: str) -> str:
+    """Return a name without the differences that some file systems ignore."""
+    return unicodedata.normalize("NFKC", name).casefold()
 
 
 def _options(table: object, hints: Mapping[str, Hint], where: str) -> Values:
@@ -474,10 +486,13 @@ def _fit(name: str, value: object, hint: Hint) -> Value:
             raise InputError(name, repr(value), rule, did_you_mean(value, words, "choose one"))
         return str(value)
     if hint == Strings and isinstance(value, str):
-        return (value,)
+        value = [value]
     if not _fits(value, hint):
         rule, example = _RULES[hint]
         raise InputError(name, repr(value), rule, example)
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str) and not text.isprintable():
+            raise InputError(name, repr(text), "must not have control characters", "remove them")
     if hint is float:
         return float(value)  # type: ignore[arg-type]
     if hint == Numbers:
