@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -21,9 +21,17 @@ from deformrs.bars import CertificationBar, Progress, ProgressChoice
 from deformrs.checks import check_integer
 from deformrs.config import Config
 from deformrs.determinism import Replay
-from deformrs.errors import InputError, ModelError
+from deformrs.errors import DeformRSError, InputError, LogitError, ModelError, reason_of
 from deformrs.geometry import size_of
-from deformrs.inputs import Dataset, LabelledImages, as_dataset, as_image, as_label, as_pair
+from deformrs.inputs import (
+    Dataset,
+    ImageLike,
+    LabelledImages,
+    as_dataset,
+    as_image,
+    as_label,
+    as_pair,
+)
 from deformrs.plan import SamplingPlan, seed_or_fresh
 from deformrs.randomness import Stage, generator_for
 from deformrs.runs import Result, Run
@@ -141,7 +149,7 @@ def begin(
     images = as_dataset(images)
     indices = select_indices(len(images), skip, max, labels_of(images))
     name = _name(images, indices[0])
-    image, label = as_pair(name, images[indices[0]])
+    image, label = _pair(images, indices[0])
     first = as_image(name, image)
     num_classes = classifier.classes_for(first)
     as_label(name, label, num_classes)
@@ -210,13 +218,15 @@ def begin(
                     )
                 known = (group for group in groups if done.keys() & set(group))
                 resumed = next(known, [stored])
-                read(resumed).check_same_model(done, plan)
+                with _named(images):
+                    read(resumed).check_same_model(done, plan)
             for places in groups:
                 group = read(places)
                 group.check_unchanged(done)
                 if not done.keys() >= set(places):
                     # The whole group again: its batches are then the same as without interruption.
-                    with run.tally(group.names) if run else nullcontext() as tally:
+                    counting = run.tally(group.names) if run else nullcontext()
+                    with _named(images), counting as tally:
                         certified = group.certify(plan, bar.progress, tally, replay)
                     check_replayed(run)  # before its results are stored
                     made = [result for result in certified if result.index not in done]
@@ -351,8 +361,36 @@ def check_dataset(
 def read_image(images: Dataset, index: int, num_classes: int) -> tuple[Tensor, int]:
     """Return an image as a tensor and its label, both checked."""
     name = _name(images, index)
-    image, label = as_pair(name, images[index])
+    image, label = _pair(images, index)
     return as_image(name, image), as_label(name, label, num_classes)
+
+
+def _pair(images: Dataset, index: int) -> tuple[ImageLike, object]:
+    """Return what a dataset holds; it may be anyone's code, and raise anything."""
+    name = _name(images, index)
+    try:
+        item = images[index]
+    except (DeformRSError, MemoryError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise InputError(
+            name,
+            f"not readable ({reason_of(error)})",
+            "must be returned by the dataset",
+            "fix the dataset, or leave the image out",
+        ) from error
+    return as_pair(name, item)
+
+
+@contextmanager
+def _named(images: Dataset) -> Iterator[None]:
+    """Let an error about the logits of an image say where the image comes from."""
+    try:
+        yield
+    except LogitError as error:
+        source = _source(images, error.index)
+        name = f"{error.index}" + (f" ({source})" if source else "")
+        raise LogitError.of(error.index, deformed=error.deformed, name=name) from error
 
 
 def labels_of(images: Dataset) -> list[int] | None:
@@ -503,7 +541,7 @@ class Group:
             certificates += self.classifier.certify_batch(
                 images, indices, plan, progress, tally, replay
             )
-            predictions += self.classifier.classify(images)
+            predictions += self.classifier.classify(images, indices)
         # The copies that fill up a group come last, and are dropped here.
         columns = (self.labels, certificates, predictions, self.sources, self.digests)
         return [
@@ -536,7 +574,7 @@ class Group:
                 selections = self.classifier.count_batch(
                     images, indices, plan.n0, Stage.SELECT, seed=plan.seed, progress=progress
                 )
-                found += zip(selections, self.classifier.classify(images), strict=True)
+                found += zip(selections, self.classifier.classify(images, indices), strict=True)
         for index, again in zip(self.indices, found, strict=False):
             result = done.get(index)
             if result is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable
 from importlib import metadata
@@ -33,6 +34,26 @@ class InputError(DeformRSError, ValueError):
 
 class ModelError(DeformRSError, RuntimeError):
     """The classifier did something that a certificate cannot be built on."""
+
+
+class LogitError(ModelError):
+    """A logit is NaN or infinite for the image of this index, `deformed` or as it is stored."""
+
+    index: int
+    deformed: bool
+
+    @classmethod
+    def of(cls, index: int, *, deformed: bool, name: str | None = None) -> LogitError:
+        """Return the error for an image, which is called `name` or by its index."""
+        kind = "deformed" if deformed else "plain"
+        error = cls(
+            f"a logit of the model for the {kind} image {index if name is None else name}",
+            "NaN or infinite",
+            "must be a number",
+            "check the weights, the precision and the input range",
+        )
+        error.index, error.deformed = index, deformed
+        return error
 
 
 class NoMemoryError(ModelError):
@@ -112,10 +133,43 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
+def quoted(text: object) -> str:
+    r"""Return a path as one word of a shell command that is safe to copy, whatever its name.
+
+    >>> print(quoted("my run"), quoted("-x"), quoted("a\nb"))
+    'my run' ./-x $'a\x0ab'
+    """
+    word = str(text)
+    word = f"./{word}" if word.startswith("-") else word
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + "".join(map(_shell_letter, word)) + "'"
+
+
+def _shell_letter(letter: str) -> str:
+    if letter.isprintable():
+        return f"\\{letter}" if letter in "\\'" else letter
+    # File names keep bytes that are not UTF-8 as these surrogates.
+    errors = "surrogateescape" if "\udc80" <= letter <= "\udcff" else "surrogatepass"
+    return "".join(f"\\x{byte:02x}" for byte in letter.encode("utf-8", errors))
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of an exception's message that is not blank.
 
     >>> first_line(ValueError("no such layer\\nTraceback"))
     'no such layer'
     """
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
+    try:
+        return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
+    except Exception:  # that of a user's own exception may raise another
+        return type(error).__name__
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the type of an exception and the first line of its message.
+
+    >>> reason_of(KeyError("head"))
+    "KeyError: 'head'"
+    """
+    return f"{type(error).__name__}: {first_line(error)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from deformrs.determinism import Replay, ShownBatch
 from deformrs.errors import (
     DeformRSError,
     InputError,
+    LogitError,
     ModelError,
     NoMemoryError,
     ScarcityWarning,
@@ -117,7 +119,7 @@ class Sampler:
         device = images.device
         # The samples that fill up the last batch are counted in one more row.
         counts = torch.zeros((rows + 1) * self._num_classes, dtype=torch.int64, device=device)
-        undefined = torch.zeros((), dtype=torch.bool, device=device)
+        undefined = torch.zeros(rows + 1, dtype=torch.int64, device=device)
         total = torch.zeros((), dtype=torch.float64, device=device)  # of the largest logits
 
         def logits_of(batch: tuple[Span, ...]) -> tuple[Tensor, Tensor]:
@@ -129,13 +131,10 @@ class Sampler:
 
         def table(counts: Tensor, undefined: Tensor) -> NDArray[np.int64]:
             # Not checked after every batch, which would make the device wait.
-            if undefined:
-                raise ModelError(
-                    "a logit of the model",
-                    "NaN or infinite",
-                    "must be a number",
-                    "check the weights, the precision and the input range",
-                )
+            if undefined.any():
+                faulty = set(undefined.nonzero().flatten().tolist())
+                index = next(span.index for span in spans if faulty & {span.row, rows})
+                raise LogitError.of(index, deformed=True)
             found: NDArray[np.int64] = counts.view(rows + 1, self._num_classes)[:rows].cpu().numpy()
             return found
 
@@ -144,7 +143,8 @@ class Sampler:
         for number, batch in batches:
             for logits, row in self._in_memory(batch, _samples_of, in_batches, logits_of, images):
                 best, classes = logits.max(dim=1)
-                undefined = undefined | ~best.isfinite().all()  # of a row with NaN, the max is NaN
+                # Of a row with NaN, the max is NaN.
+                undefined = undefined.scatter_add(0, row, (~best.isfinite()).long())
                 # Into new memory: the tally holds the counts of the last whole batch.
                 places = row * self._num_classes + classes
                 counts = counts.scatter_add(0, places, torch.ones_like(classes))
@@ -287,15 +287,22 @@ class Sampler:
             self._shrink(size, images)
 
     @torch.inference_mode()
-    def classify(self, images: Tensor) -> list[int]:
-        """Return the classes that the model predicts without noise. images: [k, c, h, w]"""
+    def classify(self, images: Tensor, indices: Sequence[int] | None = None) -> list[int]:
+        """Return the classes that the model predicts without noise. images: [k, c, h, w]
 
-        def predicted(part: Tensor) -> list[int]:
-            classes: list[int] = scores_of(self._model, part).argmax(dim=1).tolist()
-            return classes
+        An error names an image by its index, by default its place.
+        """
+
+        def predicted(part: Tensor) -> list[tuple[float, int]]:
+            best, classes = scores_of(self._model, part).max(dim=1)
+            return [*zip(best.tolist(), classes.tolist(), strict=True)]
 
         parts = self._in_memory(images, len, Tensor.split, predicted, images)
-        return [label for part in parts for label in part]
+        predictions = [prediction for part in parts for prediction in part]
+        for index, (best, _) in zip(indices or range(len(images)), predictions, strict=True):
+            if not math.isfinite(best):
+                raise LogitError.of(index, deformed=False)
+        return [label for _, label in predictions]
 
     def _in_memory(
         self,

@@ -275,10 +275,12 @@ class SmoothedClassifier:
         spans = _spans(indices, stage, n)
         return _rows(self.sampler.count(batch, spans, seed=seed, shift=centre, progress=progress))
 
-    def classify(self, images: Sequence[ImageLike]) -> list[int]:
+    def classify(
+        self, images: Sequence[ImageLike], indices: Sequence[int] | None = None
+    ) -> list[int]:
         """Return the model's own predictions for images of one size. They carry no guarantee."""
         check_evaluating(self.model)
-        return self.sampler.classify(self._stacked(images))
+        return self.sampler.classify(self._stacked(images), indices)
 
     def warm_up(self, image: ImageLike, *, together: int = 1) -> None:
         """Compile for images of this shape now, if requested, rather than at the first use.
