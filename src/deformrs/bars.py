@@ -21,7 +21,7 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from deformrs.errors import InputError
+from deformrs.errors import InputError, printable
 
 Advance = Callable[[float, str], None]
 """Called with the number of items done in total, and a description of the state."""
@@ -61,7 +61,8 @@ class _WithWords(Bar):
         yield self.make_tasks_table(self.tasks)
         for task in self.tasks:
             if task.fields["words"]:
-                yield Text("  " + task.fields["words"], overflow="ellipsis", no_wrap=True)
+                words = printable(task.fields["words"])
+                yield Text("  " + words, overflow="ellipsis", no_wrap=True)
 
 
 @contextmanager
@@ -104,7 +105,7 @@ def notebook_bar(title: str, total: int) -> Iterator[Advance]:
         left = (total - done) * (now - began) / (done - first) if done > first else None
         text = f"{title} {'━' * filled}{'╌' * (_WIDTH - filled)} {int(done)}/{total}"
         text += "" if left is None else f", {left:.0f} s left"
-        shown.update({"text/plain": f"{text}  {words}"}, raw=True)
+        shown.update({"text/plain": f"{text}  {printable(words)}"}, raw=True)
 
     try:
         yield advance

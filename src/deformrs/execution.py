@@ -17,6 +17,7 @@ from deformrs.errors import (
     NoMemoryError,
     first_line,
     nearest,
+    reason_of,
 )
 
 Compiled = Literal["no", "default", "max-autotune"]
@@ -119,23 +120,22 @@ def fastest_convolutions() -> Iterator[None]:
 def scores_of(model: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
     """Return the model's logits for images, [n, k]; raise an error that names what went wrong."""
     try:
-        output: object = model(images)
+        logits = read_logits(model(images))
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise no_memory(images) from error
-    except (RuntimeError, TypeError, ValueError) as error:
-        if isinstance(error, DeformRSError):
-            raise
-        if "allocate memory" in str(error):  # a CPU has no exception of its own for it
+    except (DeformRSError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # a model may raise anything, and even call sys.exit()
+        if "allocate memory" in first_line(error):  # a CPU has no exception of its own for it
             raise no_memory(images) from error
         raise ModelError(
             "the model's output",
-            f"an error ({first_line(error)})",
+            f"an error ({reason_of(error)})",
             f"must be logits for {images.dtype} images of shape {tuple(images.shape)} "
             f"on {images.device}",
             "give the image the precision, channels and size that the model wants (files: by "
             "--resize, --crop and --channels, or the preparation of a NetworkSpec)",
         ) from error
-    logits = read_logits(output)
     if len(logits) != len(images):
         raise ModelError(
             "the model's output",
@@ -143,10 +143,10 @@ def scores_of(model: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
             f"must be floating-point logits of shape ({len(images)}, number of classes)",
             "wrap the model so that it returns them",
         )
-    if logits.shape[1] == 1:
+    if logits.shape[1] < 2:
         raise ModelError(
             "the model's output",
-            f"one score per image, of shape {tuple(logits.shape)}",
+            f"{logits.shape[1]} score(s) per image, of shape {tuple(logits.shape)}",
             "must have one for each class, two for a binary classifier",
             _TWO_SCORES,
         )

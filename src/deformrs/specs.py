@@ -19,7 +19,7 @@ from pathlib import Path
 
 from deformrs.config import Config, ConfigValue
 from deformrs.deformations import Compose, Deformation
-from deformrs.errors import DeformRSError, InputError, did_you_mean
+from deformrs.errors import DeformRSError, InputError, did_you_mean, reason_of
 from deformrs.noise import Gaussian, Independent, NoiseLaw, Uniform
 from deformrs.space import Block, Space
 from deformrs.units import Unit, check_scale, parse_quantity
@@ -59,7 +59,7 @@ def users_code(path: Path, what: str) -> Iterator[None]:
     except DeformRSError:
         raise  # it says what to do
     except (Exception, SystemExit) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = " ".join(reason_of(error).split())
         raise InputError(
             what, f"failing ({reason})", "must run without errors", "fix it"
         ) from error

@@ -9,26 +9,27 @@ import sys
 import warnings
 from importlib import import_module
 from itertools import pairwise
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 import click
 
 from deformrs import __version__
-from deformrs.errors import DeformRSError, ScarcityWarning, did_you_mean
+from deformrs.cli.terminal import echo
+from deformrs.errors import DeformRSError, InputError, ScarcityWarning, did_you_mean, reason_of
 
 
 def main() -> None:
     """Run the command line; every failure is a one-line error and a non-zero exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    _open_streams()
     warnings.simplefilter("always", ScarcityWarning)
     warnings.showwarning = _show_warning
     try:
+        _check_place()
         # In standalone mode click would print errors in its own form.
-        sys.exit(commands(standalone_mode=False))
+        code = commands(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        sys.exit(error.exit_code)
+        print(error.format_message())
+        code = error.exit_code
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -39,15 +40,50 @@ def main() -> None:
         _fail(str(error), 1)
     except OSError as error:
         _fail(f"{error}: check the path, the space on the disk and the permissions", 1)
-    except Exception as error:
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # click's, where the reader has gone
+            raise
+        _fail(f"sys.exit({error.code!r}) was called by code that was run: remove that call", 1)
+    except BaseException as error:
         if os.environ.get("DEFORMRS_TRACEBACK"):
             raise
-        reason = f"{type(error).__name__}: {error}"
-        _fail(f"unexpected ({reason}); DEFORMRS_TRACEBACK=1 shows where, please report it", 1)
+        why = f"unexpected ({reason_of(error)})"
+        _fail(f"{why}; DEFORMRS_TRACEBACK=1 shows where, please report it", 1)
+    sys.exit(code)
 
 
-def _fail(message: str, code: int) -> None:
-    click.echo("error: " + " ".join(message.split()), err=True)
+def _check_place() -> None:
+    """Raise if the working directory was removed, where some libraries would end the process."""
+    try:
+        os.getcwd()
+    except OSError:
+        raise InputError(
+            "the working directory", "removed", "must be there", "change into another"
+        ) from None
+
+
+def _open_streams() -> None:
+    """Let text that cannot be encoded be printed, and nothing be printed where streams are closed.
+
+    A file opened later would take the place of a closed stream, and what libraries print.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+        elif mode == "w":
+            stream.reconfigure(errors="replace")
+
+
+_LONGEST_WORD = 500
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    words = (
+        f"{word[:_LONGEST_WORD]}…" if len(word) > _LONGEST_WORD else word
+        for word in message.split()
+    )
+    echo("error: " + " ".join(words), err=True)
     sys.exit(code)
 
 
@@ -63,7 +99,7 @@ def _show_warning(
     text = f"note: {message}"
     if not issubclass(category, ScarcityWarning):
         text = warnings.formatwarning(message, category, filename, lineno, line).rstrip()
-    click.echo(text, err=True)
+    echo(*text.splitlines(), err=True)
 
 
 VERBS = {

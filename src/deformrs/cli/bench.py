@@ -75,7 +75,8 @@ def bench(
     """
     from rich.console import Console
 
-    from deformrs.cli.progress import print_plain, step
+    from deformrs.cli.progress import step
+    from deformrs.cli.terminal import print_plain
     from deformrs.cli.throughput import machine, measure, select_cases
     from deformrs.errors import ModelError
     from deformrs.execution import chosen_device

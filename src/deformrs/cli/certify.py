@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,9 +26,10 @@ from deformrs.cli.options import (
 )
 from deformrs.cli.overview import Overview
 from deformrs.cli.parameters import is_typed, split_list
-from deformrs.cli.progress import Advance, Downloads, print_plain, step
+from deformrs.cli.progress import Advance, Downloads, step
+from deformrs.cli.terminal import echo, print_plain
 from deformrs.dataset import certify_dataset, run_seed, select_indices
-from deformrs.errors import InputError
+from deformrs.errors import InputError, quoted
 from deformrs.geometry import size_of
 from deformrs.job import Job
 from deformrs.report.captions import region_example
@@ -101,7 +101,7 @@ def certify(
             "leave it out",
         )
     if task.trained is not None and task.trained.has_seen(job.images):
-        click.echo(
+        echo(
             "note: the model was trained on these images; their certified accuracy says little",
             err=True,
         )
@@ -114,7 +114,7 @@ def certify(
     blocks = results[0].certificate.space.blocks
     region = "" if queries or len(blocks) == 1 else region_example(blocks)
     query = f' --region "{region}"' if region else ""
-    print_plain(console, f"\nnext: deformrs report {task.out}{query}")
+    print_plain(console, "", f"next: deformrs report {quoted(task.out)}{query}")
 
 
 def certify_job(
@@ -182,8 +182,7 @@ def certify_job(
 
 
 def _warn(text: str) -> None:
-    # Not by click, which would write into the progress bar: it is drawn again below this.
-    print(f"warning: {text}", file=sys.stderr)
+    echo(*f"warning: {text}".split("\n"), err=True)
 
 
 class _Display:

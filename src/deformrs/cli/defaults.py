@@ -18,7 +18,7 @@ from deformrs.config import Config
 from deformrs.data import HeldOut, ImageSet
 from deformrs.data.folders import ImageFolder
 from deformrs.data.image_set import HELD_OUT
-from deformrs.errors import InputError, damaged
+from deformrs.errors import InputError, damaged, quoted
 from deformrs.job import plugin_digests, stored_precision
 from deformrs.models.saved import BEST, MODEL, TRAINING, folder_of_weights
 from deformrs.models.sources import check_source
@@ -70,7 +70,7 @@ class TrainedModel:
                 trust_code,
                 f"the deformation of {self.folder}",
                 f"{own.deformation}, a Python file that is executed",
-                f"or name the file yourself: --deformation {own.deformation}",
+                f"or name the file yourself: --deformation {quoted(own.deformation)}",
             )
         if not given.noise and given.deformation and not _same(given.deformation, own.deformation):
             raise InputError(
@@ -326,7 +326,7 @@ def options_of(
                 model.trust_code,
                 f"the {option.removeprefix('--')} of {run}",
                 f"{own}, a Python file that is executed",
-                f"or name the file yourself: {option} {own}",
+                f"or name the file yourself: {option} {quoted(own)}",
             )
     execution = {name: getattr(model, name) for name in EXECUTION}
     return dataclasses.replace(own_model, **execution), _bound(read_run(run), own_smoothing)

@@ -31,6 +31,7 @@ from deformrs.cli.options import (
 from deformrs.cli.parameters import Word, integers, is_typed
 from deformrs.cli.predict import image_files
 from deformrs.cli.progress import step
+from deformrs.cli.terminal import echo
 from deformrs.config import Config
 from deformrs.data import ImageSet, load_image
 from deformrs.data.loading import certified_data
@@ -61,7 +62,7 @@ from deformrs.stopping import Stopping
 from deformrs.units import Size
 
 LARGEST = 100
-"""Rows that a figure has room for, whatever their size."""
+"""Rows, and columns, that a figure has room for, whatever their size."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,8 @@ def gallery(
       deformrs gallery --kind families --model runs/quickstart --data digits --out families.png
     """
     check_integer("columns", columns, least=1)
+    if columns > LARGEST:
+        raise InputError("columns", columns, f"must be at most {LARGEST}", "e.g. 8")
     if predict_n is not None:
         check_integer("predict-n", predict_n, least=1)
     numbers = integers("--images", images)
@@ -213,7 +216,7 @@ def gallery(
         console = Console(highlight=False)
         rows = _sample(pairs, columns, predict_n, sampling, stopping, console)
         draw_samples(rows, out, names=names)
-    click.echo(f"written: {out}")
+    echo(f"written: {out}")
 
 
 def _as_in_run(config: Config, given: SamplingOptions) -> tuple[SamplingOptions, Stopping | None]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import click
 
-from deformrs.checks import check_alpha, check_integer, check_seed
+from deformrs.checks import check_integer
 from deformrs.cli.parameters import BatchSize, NonEmpty, Numbers, Word, class_names_option
 from deformrs.config import Config
 from deformrs.data import HeldOut, ImageSet, load_data
@@ -158,14 +158,10 @@ class SamplingOptions:
 
     def __post_init__(self) -> None:
         # Before a model is loaded or trained, not after it.
-        check_integer("n", self.n, least=1)
-        check_integer("n0", self.n0, least=1)
+        SamplingPlan(self.n, self.n0, self.alpha, 0 if self.seed is None else self.seed)
         check_integer("skip", self.skip, least=1)
         if self.max is not None:
             check_integer("max", self.max, least=1)
-        check_alpha(self.alpha)
-        if self.seed is not None:
-            check_seed("seed", self.seed)
         if self.method is not None:
             check_method(self.method)
         if self.fixed and self.adaptive is not None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from deformrs.cli.terminal import echo
 from deformrs.runs import pack_run, runs_in, unpack_run
 
 
@@ -26,4 +27,4 @@ def pack(folders: tuple[Path, ...], undo: bool) -> None:
     """
     for run in (run for folder in folders for run in runs_in(folder)):
         size = unpack_run(run) if undo else pack_run(run)
-        click.echo(f"{run}: {size.before:,} bytes before, {size.after:,} now")
+        echo(f"{run}: {size.before:,} bytes before, {size.after:,} now")

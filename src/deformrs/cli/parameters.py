@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
@@ -54,7 +55,7 @@ class BatchSize(click.ParamType):  # type: ignore[type-arg]  # generic since cli
     ) -> int | None:
         if value == "auto":
             return None
-        if not str(value).isdecimal() or int(str(value)) < 1:
+        if not _is_integer(str(value)) or int(str(value)) < 1:
             self.fail(f"{value!r} must be auto, or an integer above 0", param, ctx)
         return int(str(value))
 
@@ -106,9 +107,14 @@ def split_list(text: str | None) -> tuple[str, ...]:
 def integers(option: str, text: str | None) -> tuple[int, ...]:
     """Parse `0,5,17`, the value of an option."""
     parts = split_list(text)
-    if text is not None and not (parts and all(part.isdecimal() for part in parts)):
+    if text is not None and not (parts and all(map(_is_integer, parts))):
         raise click.BadParameter(f"{text!r} must be integers, e.g. 0,5,17", param_hint=option)
     return tuple(map(int, parts))
+
+
+def _is_integer(text: str) -> bool:
+    """Return whether a text is an integer of at least 0 and of a sensible size."""
+    return re.fullmatch("[0-9]{1,18}", text) is not None
 
 
 def check_writable(option: str, path: Path | None) -> None:

@@ -24,11 +24,12 @@ from deformrs.cli.options import (
     smoothing_options,
 )
 from deformrs.cli.parameters import is_typed
+from deformrs.cli.terminal import echo
 from deformrs.data import load_image
 from deformrs.data.folders import SUFFIXES, is_image_file, stored_size
 from deformrs.data.preparation import Preparation
 from deformrs.dataset import tensor_digest
-from deformrs.errors import InputError, ModelError, printable
+from deformrs.errors import InputError, LogitError, ModelError, printable
 from deformrs.geometry import size_of
 from deformrs.plan import seed_or_fresh
 from deformrs.rounding import format_down
@@ -87,19 +88,19 @@ def predict(
     for prediction in predictions(files, model, smoothing, sampling, queries, run):
         if isinstance(prediction, Failure):
             failed = True
-            click.echo(f"error: {prediction.error}", err=True)
+            echo(f"error: {prediction.words}", err=True)
         else:
             done = True
-            click.echo(prediction.json if as_json else prediction.words)
+            echo(prediction.json if as_json else prediction.words)
             for kind, note in prediction.notes.items():
                 if kind not in notes:
-                    click.echo(f"note: {prediction.file}: {note}", err=True)
+                    echo(f"note: {prediction.file}: {note}", err=True)
                 notes[kind] += 1
     for kind, count in notes.items():
         if count > 1:
-            click.echo(f"note: {kind}: {count - 1} more of these images", err=True)
+            echo(f"note: {kind}: {count - 1} more of these images", err=True)
     if done and given is None and not as_json:  # where every line has it
-        click.echo(f"note: the noise is random; --seed {sampling.seed} repeats it", err=True)
+        echo(f"note: the noise is random; --seed {sampling.seed} repeats it", err=True)
     if failed:
         raise click.exceptions.Exit(1)
 
@@ -136,7 +137,7 @@ class Prediction:
     def json(self) -> str:
         """Return a JSON object. Radii are in the package's own units."""
         c = self.certificate
-        return json.dumps(
+        text = json.dumps(
             {
                 "file": str(self.file),
                 "prediction": c.prediction,
@@ -156,13 +157,22 @@ class Prediction:
             },
             ensure_ascii=False,
         )
+        # What a terminal would act upon is written as JSON escapes it.
+        return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 @dataclass(frozen=True)
 class Failure:
     """Why there is no prediction for an image file."""
 
+    file: Path
     error: InputError | ModelError
+
+    @property
+    def words(self) -> str:
+        """Return the error as a line that names the file."""
+        text = str(self.error)
+        return text if printable(str(self.file)) in text else f"{self.file}: {text}"
 
 
 def predictions(
@@ -198,8 +208,12 @@ def predictions(
                 sampling.seed,
                 index=int(tensor_digest(image), 16),
             )
+        except LogitError as error:
+            named = LogitError.of(error.index, deformed=error.deformed, name=str(file))
+            yield Failure(file, named)
+            continue
         except (InputError, ModelError) as error:
-            yield Failure(error)
+            yield Failure(file, error)
             continue
         # The label is unknown: the result takes the prediction for it, and covers what it covers.
         label = -1 if certificate.prediction is None else certificate.prediction
@@ -234,7 +248,7 @@ def image_files(files: tuple[Path, ...]) -> tuple[Path, ...]:
             "must hold at least one",
             "images end in " + ", ".join(SUFFIXES),
         )
-    click.echo(f"note: skipped, not images: {printable(names)}", err=True)
+    echo(f"note: skipped, not images: {names}", err=True)
     return tuple(file for file in files if file not in others)
 
 

@@ -11,14 +11,9 @@ from rich.console import Console
 
 from deformrs.bars import Advance as Advance
 from deformrs.bars import terminal_bar
+from deformrs.cli.terminal import print_plain
 
 SECONDS_BETWEEN_LINES = 60.0
-
-
-def print_plain(console: Console, *lines: str) -> None:
-    """Print lines as they are: without markup, colours or wrapping."""
-    for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager

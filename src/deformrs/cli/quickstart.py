@@ -12,7 +12,7 @@ from deformrs.checks import check_integer
 from deformrs.cli.certify import certify_job
 from deformrs.cli.jobs import prepare
 from deformrs.cli.options import DataOptions, ModelOptions, SamplingOptions, SmoothingOptions
-from deformrs.cli.progress import print_plain
+from deformrs.cli.terminal import print_plain
 from deformrs.cli.train import train_run
 from deformrs.cli.training_options import StartOptions, TrainingOptions, TrainingRequest
 from deformrs.data.loading import StoredImages
@@ -87,15 +87,18 @@ def quickstart(out: Path, digits: int, epochs: int, n: int, alpha: float, seed: 
 
     print_plain(
         console,
-        f"\nCertified accuracy of {digits} test digits, failure probability {alpha}:",
+        "",
+        f"Certified accuracy of {digits} test digits, failure probability {alpha}:",
         *(
             f"  any rotation up to {radius:>4}    {_accuracy(results, radius):>5} %"
             for radius in RADII
         ),
-        f"  average certified radius  {Unit.ANGLE.show_down(average_radius(results), (28, 28))}\n",
+        f"  average certified radius  {Unit.ANGLE.show_down(average_radius(results), (28, 28))}",
+        "",
         f"report   {report / PAGE}",
         *([f"gallery  {out / GALLERY}"] if exhibits else []),
-        "\nnext, with a model and images of your own:",
+        "",
+        "next, with a model and images of your own:",
         "  deformrs certify --model net.py:build --weights net.pth --data photos/ --max 100 \\",
         "      --deformation rotation --noise uniform:30deg --radii 10deg --out runs/photos",
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 import shutil
 import webbrowser
 from pathlib import Path
@@ -18,6 +17,7 @@ from deformrs.cli.parameters import (
     class_names_option,
     split_list,
 )
+from deformrs.cli.terminal import echo
 
 if TYPE_CHECKING:
     from deformrs.runs import StoredRun
@@ -119,7 +119,7 @@ def report(
     # Patterns such as runs/* match a README too.
     files = [path for path in folders if path.is_file()] if len(folders) > 1 else []
     for path in files:
-        click.echo(f"note: {path} is a file, not the folder of a run: left out", err=True)
+        echo(f"note: {path} is a file, not the folder of a run: left out", err=True)
     runs = [run for folder in folders if folder not in files for run in _runs_of(folder)]
     if not runs:
         raise InputError("the runs", "files only", "must be folders", "give a run's folder")
@@ -140,37 +140,37 @@ def report(
     width = shutil.get_terminal_size((100, 24)).columns - 2
     for section in sections:
         largest = max((entry.member for entry in section.entries), key=lambda m: len(m.results))
-        click.echo(f"{section.group.title}, {certified_words(largest)}")
+        echo(f"{section.group.title}, {certified_words(largest)}")
         for entry in section.entries:
             alpha = entry.member.first.alpha
-            click.echo(f"  {legend_label(entry.member)}, alpha = {alpha:g}")
+            echo(f"  {legend_label(entry.member)}, alpha = {alpha:g}")
         for line in incomplete_words(section):
-            click.echo(f"  {line}")
+            echo(f"  {line}")
         for line in to_text(answers_table(section), width):
-            click.echo(f"  {line}" if line else "")
-        click.echo()
+            echo(f"  {line}" if line else "")
+        echo("")
         for caveat in filter(None, (stricter_words(entry.member) for entry in section.entries)):
-            click.echo(f"note: {caveat}", err=True)
+            echo(f"note: {caveat}", err=True)
         example = "" if section.group.block else region_example(section.group.blocks)
         if example and not any(entry.regions for entry in section.entries):
-            click.echo(
+            echo(
                 "note: how far a composition is certified is counted on a region: "
                 f'--region "{example}"',
                 err=True,
             )
     missing = reader.missing if reader is not None else []
     for reason in missing[:3]:
-        click.echo(f"note: {reason}", err=True)
+        echo(f"note: {reason}", err=True)
     if len(missing) > 3:
-        click.echo(f"note: {len(missing) - 3:,} more images are not shown", err=True)
+        echo(f"note: {len(missing) - 3:,} more images are not shown", err=True)
     if missing and moved is None and any("options" in run.config for run in stored):
-        click.echo("note: --images DIR says where images are that have moved", err=True)
+        echo("note: --images DIR says where images are that have moved", err=True)
     if export is not None:
         write_atomically(export, export_tsv(stored[0].results, read_times(runs[0])))
-        click.echo(f"log: {export}")
-    click.echo(f"report: {page} (and report.md, tables/, figures/ beside it)")
+        echo(f"log: {export}")
+    echo(f"report: {page} (and report.md, tables/, figures/ beside it)")
     if shown and not _open(page):
-        click.echo("note: no browser was found here; open the file in one", err=True)
+        echo("note: no browser was found here; open the file in one", err=True)
 
 
 def _open(page: Path) -> bool:
@@ -198,7 +198,7 @@ def _named(run: StoredRun, names: tuple[str, ...]) -> StoredRun:
 
 def _runs_of(folder: Path) -> list[Path]:
     """The runs of a folder; an error that names the folders to give if they lie a level deeper."""
-    from deformrs.errors import InputError
+    from deformrs.errors import InputError, quoted
     from deformrs.runs import runs_in
     from deformrs.runs.folder import CONFIG
 
@@ -210,6 +210,6 @@ def _runs_of(folder: Path) -> list[Path]:
                 str(folder),
                 "a folder of folders with runs",
                 "must be a run or hold runs",
-                f"give {shlex.join(map(str, below))}",
+                f"give {' '.join(map(quoted, below))}",
             )
     return runs

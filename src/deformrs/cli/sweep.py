@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,15 +16,16 @@ from deformrs.cli.defaults import certification, no_test_images
 from deformrs.cli.jobs import prepare
 from deformrs.cli.options import trust_code_option
 from deformrs.cli.parameters import NonEmpty
-from deformrs.cli.progress import Downloads, print_plain
+from deformrs.cli.progress import Downloads
 from deformrs.cli.sweep_file import REPORT, Sweep, plan_sweep, read_sweep
 from deformrs.cli.sweep_run import SweepRun
+from deformrs.cli.terminal import echo, print_plain
 from deformrs.cli.train import train_run
 from deformrs.data import HeldOut
 from deformrs.data.image_set import HELD_OUT
 from deformrs.data.loading import StoredImages
 from deformrs.data.preparation import Preparation
-from deformrs.errors import DeformRSError, InputError
+from deformrs.errors import DeformRSError, InputError, quoted, reason_of
 from deformrs.report.document import write_report
 from deformrs.report.summary import count_certified, summarise
 from deformrs.rounding import percent_down
@@ -57,7 +57,7 @@ def complete(
         except Exception as error:
             if os.environ.get("DEFORMRS_TRACEBACK"):
                 raise
-            failures[run.name] = f"unexpected ({type(error).__name__}: {error})"
+            failures[run.name] = f"unexpected ({reason_of(error)})"
         if run.name in failures:
             print_plain(console, f"failed: {failures[run.name]}")
     return results, failures
@@ -282,13 +282,13 @@ def _given(**options: object) -> dict[str, object]:
 
 def _list(planned: Sweep) -> None:
     width = max(len(run.name) for run in planned.runs)
-    click.echo(f"{len(planned.runs)} runs in {planned.out}")
+    echo(f"{len(planned.runs)} runs in {planned.out}")
     for run in planned.runs:
         try:
             progress = run.progress()
         except DeformRSError as error:
             progress = f"damaged: {error}"
-        click.echo(f"  {run.name:<{width}}  {progress}")
+        echo(f"  {run.name:<{width}}  {progress}")
 
 
 def _sweep(planned: Sweep, *, report: bool) -> None:
@@ -297,16 +297,16 @@ def _sweep(planned: Sweep, *, report: bool) -> None:
     results, failures = complete(planned.runs, Console(highlight=False))
     done = [run for run in planned.runs if run.name in results]
     if done:
-        click.echo("\n" + "\n".join(table(done, results)))
+        echo("", *table(done, results))
     if done and report:
         page, notes = report_on(done, below(planned.out, REPORT))
         for note in notes:
-            click.echo(f"note: {note}", err=True)
-        click.echo(f"\nwritten: {page}")
+            echo(f"note: {note}", err=True)
+        echo("", f"written: {page}")
     elif done:
-        folders = " ".join(shlex.quote(str(run.folder)) for run in done)
-        click.echo(f"\nnext: deformrs report {folders}")
-    for name, reason in failures.items():
-        click.echo(f"error: {name}: {' '.join(reason.split())}", err=True)
+        folders = " ".join(quoted(run.folder) for run in done)
+        echo("", f"next: deformrs report {folders}")
+    for name, failure in failures.items():
+        echo(f"error: {name}: {' '.join(failure.split())}", err=True)
     if failures:
         raise click.exceptions.Exit(1)

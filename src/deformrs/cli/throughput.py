@@ -31,7 +31,7 @@ from deformrs.deformations import (
     Translation,
     VectorField,
 )
-from deformrs.errors import InputError, ScarcityWarning, did_you_mean, first_line
+from deformrs.errors import InputError, ScarcityWarning, did_you_mean, reason_of
 from deformrs.execution import Compiled, compiled
 from deformrs.geometry import pixel_grid, read, size_of
 from deformrs.models import NetworkSpec, Precision, initial_network, load_model
@@ -186,7 +186,7 @@ def measure(case: Case) -> Row:
             warnings.simplefilter("always", ScarcityWarning)
             row = _measure(case)
     except Exception as error:  # whatever a compiler or a device may raise
-        reason = " ".join(f"{type(error).__name__}: {first_line(error)}".split())
+        reason = " ".join(reason_of(error).split())
         return Row(case, case.compiled, error=reason[:400])
     notes = [str(w.message) for w in caught if issubclass(w.category, ScarcityWarning)]
     return dataclasses.replace(row, warning="; ".join(notes) or None)

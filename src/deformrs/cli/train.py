@@ -28,7 +28,8 @@ from deformrs.cli.options import (
     plain_options,
     smoothing_options,
 )
-from deformrs.cli.progress import Downloads, print_plain, step
+from deformrs.cli.progress import Downloads, step
+from deformrs.cli.terminal import echo, print_plain
 from deformrs.cli.training_options import (
     StartOptions,
     TrainingOptions,
@@ -41,7 +42,7 @@ from deformrs.data import HeldOut, ImageSet
 from deformrs.data.image_set import Indices, stratified_split
 from deformrs.data.preparation import Preparation
 from deformrs.dataset import device_name
-from deformrs.errors import InputError, install_command
+from deformrs.errors import InputError, install_command, quoted
 from deformrs.execution import chosen_device, fastest_convolutions
 from deformrs.job import plugin_digests
 from deformrs.models import InitialNetwork, NetworkSpec, check_num_classes, save_model
@@ -491,12 +492,12 @@ def train(
     """
     request = TrainingRequest(start, DataOptions(data, "train"), smoothing, training)
     train_run(request, out)
-    model = str(out)
+    model = quoted(out)
     if ".py:" in start.model:  # code, which is not executed because a folder names it
-        model = f"{start.model} --weights {out / WEIGHTS}"
+        model = f"{quoted(start.model)} --weights {quoted(out / WEIGHTS)}"
     if os.environ.get("RANK", "0") == "0":
         trained, images = find_trained(str(out)), ""
         if trained is not None and trained.split != "train":  # there are no test images
             unseen = " --data DIR  (of images that it was not trained on)"
             images = " --split held-out" if trained.held_out else unseen
-        click.echo(f"\nnext: deformrs certify --model {model} --n 1000{images}")
+        echo("", f"next: deformrs certify --model {model} --n 1000{images}")

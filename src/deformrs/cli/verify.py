@@ -14,8 +14,9 @@ import torch
 from deformrs.cli.defaults import options_of
 from deformrs.cli.jobs import load_model_of_run, smooth_as
 from deformrs.cli.options import ModelOptions, SmoothingOptions, trust_code_option
+from deformrs.cli.terminal import echo
 from deformrs.data.loading import certified_data
-from deformrs.errors import DeformRSError, InputError, printable
+from deformrs.errors import DeformRSError, InputError
 from deformrs.models import LoadedModel
 from deformrs.runs import CERTIFICATES, CONFIG, StoredRun, read_run, runs_in
 from deformrs.runs.files import stored_bytes
@@ -89,12 +90,12 @@ def verify(
         elif checks.run.requested is None:
             unknown += 1
     if failed:
-        names = printable(", ".join(map(str, failed)))
-        click.echo(f"error: {len(failed)} of {len(runs)} runs not verified: {names}", err=True)
+        names = ", ".join(map(str, failed))
+        echo(f"error: {len(failed)} of {len(runs)} runs not verified: {names}", err=True)
         raise click.exceptions.Exit(1)
     what = "files verified, no model was run" if no_model else "verified"
     but = f"; whether {unknown} of them lack lines at the end is not known" if unknown else ""
-    click.echo(f"{what}: {len(runs)} run{'s' * (len(runs) > 1)}{but}")
+    echo(f"{what}: {len(runs)} run{'s' * (len(runs) > 1)}{but}")
 
 
 @dataclass
@@ -113,7 +114,7 @@ class _Checks:
 
     def pass_all(self, *, no_model: bool) -> bool:
         """Print a line for each check; return whether all passed."""
-        click.echo(printable(str(self.folder)))
+        echo(str(self.folder))
         checks: dict[str, Callable[[], str]] = {
             "lines": self.check_lines,
             "complete": self.check_complete,
@@ -133,7 +134,7 @@ class _Checks:
                 except (DeformRSError, OSError) as error:
                     failed.append(name)
                     words = f"FAILED: {error}"
-            click.echo(f"  {name:<9} {words}")
+            echo(f"  {name:<9} {words}")
         return not failed
 
     def check_lines(self) -> str:

@@ -122,7 +122,7 @@ def logits_or_none(
             logits: Tensor = Classifier(spec, dtype).eval().to(images.device)(images)
     except Exception:  # a network may raise anything on images it is not for
         return None
-    return logits if bool(logits.isfinite().all()) else None
+    return logits if logits.numel() and bool(logits.isfinite().all()) else None
 
 
 def _close(logits: Tensor, reference: Tensor, tolerance: float) -> bool:

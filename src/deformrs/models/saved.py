@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from deformrs.config import Config
 from deformrs.data.preparation import Preparation
-from deformrs.errors import InputError, damaged
+from deformrs.errors import InputError, damaged, quoted
 from deformrs.models.networks import (
     build_network,
     check_name,
@@ -81,7 +81,7 @@ class Description:
     @property
     def explicit_options(self) -> str:
         """The options that load the network by naming its Python file."""
-        return f"--model {self.network} --weights {self.folder / WEIGHTS}"
+        return f"--model {quoted(self.network)} --weights {quoted(self.folder / WEIGHTS)}"
 
 
 def of_file(source: str) -> bool:
@@ -196,7 +196,7 @@ def read_description(folder: Path) -> Description:
         check_normalisation(mean, std)
         preparation = Preparation.from_config(about["preparation"])
         network, arguments, digest = about["network"], about["arguments"], about["sha256"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise damaged(path, error, _SAVE_AGAIN) from None
     return Description(folder, network, arguments, preparation, mean, std, names, digest)
 
@@ -262,5 +262,5 @@ def _without_model(folder: Path) -> InputError:
         f"the folder {folder}",
         f"without a {MODEL}",
         "must be one that training wrote",
-        f"for a Hugging Face model write hf:{folder}",
+        f"for a Hugging Face model write {quoted(f'hf:{folder}')}",
     )

@@ -17,7 +17,7 @@ from deformrs.checks import check_choice
 from deformrs.config import Config
 from deformrs.data.labels import check_class_names
 from deformrs.data.preparation import Preparation
-from deformrs.errors import InputError, nearest
+from deformrs.errors import InputError, nearest, quoted
 from deformrs.execution import usable_device
 from deformrs.models.exported import load_exported
 from deformrs.models.hugging_face import load_hugging_face
@@ -161,11 +161,14 @@ def check_source(source: str) -> None:
     if not known and path.suffix not in _FILES and not (source and path.is_dir()):
         remedy = "there is no such file or folder; for "
         if "/" in source:
-            remedy += f"Hugging Face write hf:{source}"
+            remedy += f"Hugging Face write {quoted(f'hf:{source}')}"
         else:
+            timm, torchvision = (
+                quoted(f"{library}:{source or 'resnet18'}") for library in ("timm", "torchvision")
+            )
             remedy += (
-                f"a network of a library write timm:{source or 'resnet18'} or "
-                f"torchvision:{source or 'resnet18'}, with --weights FILE if the weights are yours"
+                f"a network of a library write {timm} or {torchvision}, with --weights FILE if the "
+                "weights are yours"
             )
         raise unknown_source(source, FORMS, _LIBRARIES, remedy)
 
@@ -212,8 +215,8 @@ def unknown_source(source: str, forms: str, libraries: Iterable[str], fallback: 
         if path.is_file():
             read_state(path)  # raises, saying what to do, if there are no weights in it
         remedy = (
-            f"weights need a network: --model net.py:build --weights {source}, or --model "
-            f"timm:resnet18 --weights {source}"
+            f"weights need a network: --model net.py:build --weights {quoted(source)}, or --model "
+            f"timm:resnet18 --weights {quoted(source)}"
         )
     else:
         remedy = fallback

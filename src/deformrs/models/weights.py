@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from deformrs.errors import InputError, first_line
+from deformrs.errors import InputError, first_line, quoted
 
 State = dict[str, Tensor]
 
@@ -37,7 +37,7 @@ def read_state(path: Path) -> State:
             f"the file {path}",
             "a program of torch.export",
             "must be the model itself, and end in .pt2",
-            f"rename it, and pass --model {path.stem}.pt2 without weights",
+            f"rename it, and pass --model {quoted(path.stem + '.pt2')} without weights",
         )
     try:
         if path.suffix == ".safetensors":

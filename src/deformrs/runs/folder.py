@@ -30,7 +30,7 @@ from typing import IO, Any, Self
 from deformrs.certificate import Certificate, Counts
 from deformrs.checks import check_alpha
 from deformrs.config import Config, ConfigValue
-from deformrs.errors import InputError, damaged
+from deformrs.errors import InputError, damaged, quoted
 from deformrs.noise import NoiseLaw
 from deformrs.runs.files import (
     append,
@@ -312,7 +312,7 @@ def read_config(folder: Path) -> Config:
         raise InputError(
             "the run folder", folder, f"must hold a {CONFIG}", "give the folder of a run"
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise damaged(folder / CONFIG, error) from None
     if not isinstance(config, dict) or not {"noise", "alpha", "method"} <= config.keys():
         raise damaged(folder / CONFIG, "noise, alpha and method are needed")
@@ -441,7 +441,7 @@ def _check_unpacked(path: Path) -> None:
             f"the run in {path.parent}",
             "packed",
             "can only be read",
-            f"choose another folder, or unpack it by deformrs pack --undo {path.parent}",
+            f"choose another folder, or unpack it by deformrs pack --undo {quoted(path.parent)}",
         )
 
 

@@ -247,7 +247,10 @@ def unsealed(text: str) -> Config:
     Traceback (most recent call last):
     ValueError: changed since it was written
     """
-    content = json.loads(text)
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(content, dict):
         raise ValueError("not a mapping")
     check = content.pop("check", None)

@@ -102,7 +102,7 @@ class Checkpoints:
                 list(state["history"]),
                 best,
             )
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
             raise self._damaged(error) from None
 
     def step(self) -> int:
@@ -113,7 +113,7 @@ class Checkpoints:
             return int(state["step"])
         except FileNotFoundError:
             return 0
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise self._damaged(error) from None
 
     def clear(self) -> None:

@@ -242,7 +242,7 @@ def read_recipe(name: str, *, pretrained: bool = False) -> Recipe:
 def _parsed(name: str, text: str, pretrained: bool) -> Recipe:
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # integers may have too many digits
         raise InputError(
             f"the recipe {name}", f"no TOML ({error})", "must be lines key = value", "fix it"
         ) from None
