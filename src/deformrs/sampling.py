@@ -268,7 +268,7 @@ class Sampler:
                 program(raw, copies, None)
             except DeformRSError:
                 raise
-            except (RuntimeError, OSError, TypeError, ValueError) as error:
+            except (Exception, SystemExit) as error:  # what a model raises is anyone's choice
                 if _is_scarcity(error):
                     if size == 1:
                         raise no_memory(images[:1]) from error
@@ -438,13 +438,13 @@ def _samples_of(batch: Sequence[Span]) -> int:
     return sum(map(len, batch))
 
 
-def _is_scarcity(error: Exception) -> bool:
+def _is_scarcity(error: BaseException) -> bool:
     """Return whether memory ran out. On a CPU there is no exception of its own for it."""
     known = isinstance(error, torch.OutOfMemoryError | NoMemoryError)
     return known or "allocate memory" in str(error)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     """Return the first informative line; torch begins with the backend that raised."""
     lines = [line.strip() for line in str(error).splitlines()]
     return next((line for line in lines if line and not line.endswith("raised:")), repr(error))

@@ -21,6 +21,7 @@ from deformrs.errors import DeformRSError, InputError, ScarcityWarning, did_you_
 def main() -> None:
     """Run the command line; every failure is a one-line error and a non-zero exit code."""
     _open_streams()
+    output = sys.stdout
     warnings.simplefilter("always", ScarcityWarning)
     warnings.showwarning = _show_warning
     try:
@@ -41,7 +42,8 @@ def main() -> None:
     except OSError as error:
         _fail(f"{error}: check the path, the space on the disk and the permissions", 1)
     except SystemExit as error:
-        if isinstance(error.__context__, BrokenPipeError):  # click's, where the reader has gone
+        # Where the reader has gone, rich exits, and so does click, having replaced the stream.
+        if isinstance(error.__context__, BrokenPipeError) or sys.stdout is not output:
             raise
         _fail(f"sys.exit({error.code!r}) was called by code that was run: remove that call", 1)
     except BaseException as error:
@@ -96,10 +98,11 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """Print the package's own warnings as a line, those of other libraries as Python does."""
-    text = f"note: {message}"
-    if not issubclass(category, ScarcityWarning):
-        text = warnings.formatwarning(message, category, filename, lineno, line).rstrip()
-    echo(*text.splitlines(), err=True)
+    if issubclass(category, ScarcityWarning):
+        echo(f"note: {message}", err=True)
+    else:
+        text = warnings.formatwarning(message, category, filename, lineno, line)
+        echo(*text.rstrip().split("\n"), err=True)
 
 
 VERBS = {

@@ -23,14 +23,22 @@ _TIMEOUT_S = 30.0
 
 def default_root() -> Path:
     """Return the folder of downloads: what DEFORMRS_DATA names, or the user's cache."""
-    if os.environ.get(VARIABLE):
-        return Path(os.environ[VARIABLE]).expanduser()
-    if sys.platform == "win32":
-        cache = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        cache = Path.home() / "Library" / "Caches"
-    else:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        if os.environ.get(VARIABLE):
+            return Path(os.environ[VARIABLE]).expanduser()
+        if sys.platform == "win32":
+            cache = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        elif sys.platform == "darwin":
+            cache = Path.home() / "Library" / "Caches"
+        else:
+            cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError as error:  # a user without a home
+        raise InputError(
+            "the home folder",
+            f"not known ({error})",
+            "must be known, to keep what is downloaded",
+            f"let {VARIABLE} name a folder",
+        ) from None
     return cache / "deformrs"
 
 

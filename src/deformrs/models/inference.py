@@ -120,7 +120,7 @@ def logits_or_none(
     try:
         with torch.inference_mode():
             logits: Tensor = Classifier(spec, dtype).eval().to(images.device)(images)
-    except Exception:  # a network may raise anything on images it is not for
+    except (Exception, SystemExit):  # a network may raise anything on images it is not for
         return None
     return logits if logits.numel() and bool(logits.isfinite().all()) else None
 

@@ -340,7 +340,10 @@ def read_results(
         _check_kept(folder)
         return []
     settings: Any = config
-    law = NoiseLaw.from_config(settings["noise"])
+    try:
+        law = NoiseLaw.from_config(settings["noise"])
+    except (ValueError, TypeError) as error:
+        raise damaged(folder / CONFIG, error) from None
     alpha = settings["alpha"] if alpha is None else alpha
     method = settings["method"] if method is None else method
     check_alpha(alpha)  # before any line is read, or each would be called damaged
