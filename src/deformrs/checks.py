@@ -13,7 +13,10 @@ from deformrs.errors import InputError, did_you_mean
 def is_real(value: object) -> bool:
     """Return whether a value is a finite real number."""
     number = isinstance(value, int | float | np.integer | np.floating)
-    return number and not isinstance(value, bool) and math.isfinite(value)  # type: ignore[arg-type]
+    try:
+        return number and not isinstance(value, bool) and math.isfinite(value)  # type: ignore[arg-type]
+    except OverflowError:  # an integer beyond all floats
+        return False
 
 
 def check_integer(name: str, value: object, least: int) -> None:

@@ -471,7 +471,7 @@ def _stored_together(out: Path | str | None) -> int | None:
     if out is None or not (Path(out) / CONFIG).exists():
         return None
     stored = read_config(Path(out)).get("together", 1)
-    return stored if isinstance(stored, int) and stored > 0 else None
+    return stored if isinstance(stored, int) and 0 < stored < 2**31 else None
 
 
 def images_together(classifier: SmoothedClassifier, image: Tensor, plan: SamplingPlan) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from commands import ENVIRONMENT, command, deformrs, fails
 from deformrs import Rotation, SmoothedClassifier, Stopping, Uniform
+from deformrs.checks import check_alpha, is_real
 from deformrs.data.download import default_root
 from deformrs.dataset import certify_dataset
 from deformrs.errors import InputError, LogitError, ModelError, first_line, reason_of
@@ -343,6 +345,34 @@ def test_damaged_files_are_named(file: str, damage: str) -> None:
         assert "please report" not in line
         assert "received" in line
         assert len(line) < 2000
+
+
+OPTIONS = {"model": "network", "data": "digits", "deformation": "rotation", "noise": "uniform:1"}
+
+
+@pytest.mark.parametrize("value", [3, None, ["a"], {"a": 1}])
+@pytest.mark.parametrize("key", OPTIONS)
+def test_options_of_a_run_have_their_types(key: str, value: object) -> None:
+    Path("run").mkdir()
+    config = {"noise": {}, "alpha": 0.1, "method": "anytime", "options": OPTIONS | {key: value}}
+    Path("run/config.json").write_text(json.dumps(config))
+    line = fails("predict", "a.png", "--run", "run")
+    assert line.startswith(f"error: run/config.json is damaged (the option {key} is a ")
+
+
+@pytest.mark.parametrize("value", ["abc", ["a", 3], [["a"]], [" "], 5, {"a": 1}])
+def test_class_names_of_a_model_are_texts(value: object) -> None:
+    about = json.loads(Path("network/model.json").read_text())
+    Path("network/model.json").write_text(json.dumps(about | {"class_names": value}))
+    line = fails(*CERTIFY, "--model", "network", "--out", "run")
+    assert line.startswith("error: network/model.json is damaged")
+
+
+def test_an_integer_beyond_all_floats_is_no_number() -> None:
+    assert is_real(10**300)
+    assert not is_real(10**400)
+    with pytest.raises(InputError, match="alpha is 10*; it must lie in"):
+        check_alpha(10**400)
 
 
 def test_other_exceptions_are_one_line_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ def _open_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-_LONGEST_WORD = 500
+_LONGEST_WORD, _LONGEST_LINE = 500, 3000
 
 
 def _fail(message: str, code: int) -> NoReturn:
@@ -85,7 +85,9 @@ def _fail(message: str, code: int) -> NoReturn:
         f"{word[:_LONGEST_WORD]}…" if len(word) > _LONGEST_WORD else word
         for word in message.split()
     )
-    echo("error: " + " ".join(words), err=True)
+    line = " ".join(words)
+    line = f"{line[:_LONGEST_LINE]}…" if len(line) > _LONGEST_LINE else line
+    echo(f"error: {line}", err=True)
     sys.exit(code)
 
 

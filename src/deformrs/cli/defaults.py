@@ -6,6 +6,7 @@ import dataclasses
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 
 from deformrs.cli.options import (
     EXECUTION,
@@ -283,9 +284,11 @@ def options_from_run(folder: Path) -> tuple[ModelOptions, DataOptions, Smoothing
         for key, value in given.items()
         if key not in EXECUTION  # these are the user's to choose, above all whether to trust code
     }
-    for key in ("model", "weights", "data", "data_root", "deformation"):
+    for key in ("model", "data", "deformation", "noise", "weights", "data_root"):
         text = values.get(key)
-        if isinstance(text, str):
+        if not isinstance(text, str | NoneType if key in ("weights", "data_root") else str):
+            raise damaged(folder / CONFIG, f"the option {key} is a {type(text).__name__}")
+        if isinstance(text, str) and key != "noise":
             find = located_code if key == "deformation" else located
             values[key] = find(text, folder, given)
     values["precision"] = stored_precision(config)

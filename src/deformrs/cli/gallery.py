@@ -222,6 +222,8 @@ def gallery(
 def _as_in_run(config: Config, given: SamplingOptions) -> tuple[SamplingOptions, Stopping | None]:
     """Return the sampling of a run, with what was given on the command line instead."""
     own: Any = config
+    if not {"n", "n0"} <= config.keys():
+        raise InputError("the run", "without n and n0", "must have them", "name another")
     stored = {name: own[name] for name in ("n", "n0", "alpha") if not is_typed(name)}
     stop = own.get("stopping")
     stopping = stop and Stopping.from_config(stop)

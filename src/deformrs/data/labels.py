@@ -6,7 +6,7 @@ import csv
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -223,7 +223,7 @@ def read_class_names(path: Path) -> tuple[str, ...]:
 
 def check_class_names(names: Sequence[str], what: str = "class_names") -> tuple[str, ...]:
     """Return the names as a tuple; raise unless each is text that is not empty."""
-    if isinstance(names, str) or not names:
+    if isinstance(names, str | Mapping) or not names:
         raise InputError(what, repr(names), "must be a list of names", "e.g. ['cat', 'dog']")
     for index, name in enumerate(names):
         if not isinstance(name, str) or not name.strip():
@@ -248,7 +248,9 @@ def _names_in_json(content: object) -> list[str]:
             if not _INTEGER.fullmatch(index):
                 raise ValueError(f"{index!r} is not a class index")
         pairs = [(int(index), name) for index, name in content.items()]
-    by_index = {index: name[-1] if isinstance(name, list) else name for index, name in pairs}
+    by_index = {
+        index: name[-1] if isinstance(name, list) and name else name for index, name in pairs
+    }
     if sorted(by_index) != list(range(len(pairs))):
         raise ValueError(f"its class indices are not 0 to {len(pairs) - 1}")
     return [by_index[index] for index in range(len(pairs))]

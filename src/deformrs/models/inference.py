@@ -25,6 +25,9 @@ PrecisionChoice = Literal["auto", "float32", "bfloat16", "float16"]
 _SIDES = (32, 28, 64, 96, 224, 16, 8)
 """Sizes of images to try, if the network does not state one: those of common datasets."""
 
+_MOST_PIXELS = 2**22
+"""Of an image to try; a larger one is none of a usual network, and would take much memory."""
+
 _BATCH_TOLERANCE, _PRECISION_TOLERANCE = 1e-4, 0.1
 """Largest change of a logit with the batch, and with the precision, as fractions of the range of
 all logits."""
@@ -105,6 +108,7 @@ def probe_images(spec: NetworkSpec) -> list[Tensor]:
     if isinstance(size, int):  # of the shorter side
         size = (size, size)
     sizes = [(side, side) for side in _SIDES] if size is None else [size]
+    sizes = [(height, width) for height, width in sizes if height * width <= _MOST_PIXELS]
     generator = torch.Generator().manual_seed(0)
     channels = _channels(spec)
     return [torch.rand(2, channels, *size, generator=generator) for size in sizes]

@@ -17,6 +17,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from deformrs.config import Config
+from deformrs.data.labels import check_class_names
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, damaged, quoted
 from deformrs.models.networks import (
@@ -194,6 +195,8 @@ def read_description(folder: Path) -> Description:
             for key in ("mean", "std", "class_names")
         )
         check_normalisation(mean, std)
+        if names is not None:
+            check_class_names(about["class_names"])
         preparation = Preparation.from_config(about["preparation"])
         network, arguments, digest = about["network"], about["arguments"], about["sha256"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
