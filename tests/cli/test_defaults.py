@@ -110,7 +110,7 @@ def test_files_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.Monke
     asked_for = certification(
         ModelOptions("../run"), DataOptions(""), NOTHING, None, padding_given=False
     )
-    assert asked_for.data == DataOptions("../photos", "test", "../kept")
+    assert asked_for.data == DataOptions("../photos", "test", "../kept", download=False)
     assert asked_for.out == Path("../run")
 
 
@@ -205,7 +205,7 @@ def test_the_weights_of_a_network_of_ones_own_lead_to_its_training() -> None:
         (place / "model.json").write_text(sealed(about | {"network": "net.py:build"}))
         model = ModelOptions("net.py:build", str(place / "model.safetensors"))
         found = certification(model, DataOptions(""), NOTHING, None, padding_given=False)
-        assert found.data == DataOptions("digits", "test")
+        assert found.data == DataOptions("digits", "test", download=False)
         assert found.smoothing == SmoothingOptions("rotation", "uniform:40deg", "border")
         assert found.out == place
     assert find_trained("net.py:build", "run/other.safetensors") is None

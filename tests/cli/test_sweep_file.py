@@ -182,7 +182,7 @@ def test_mistakes_are_named_with_their_place(tmp_path: Path, text: str, message:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere.toml", tmp_path):
-        with pytest.raises(DeformRSError, match="is missing|is not readable"):
+        with pytest.raises(DeformRSError, match="is missing|is a folder"):
             read_sweep(path)
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(DeformRSError, match="is not readable"):

@@ -136,7 +136,7 @@ def test_decompression_bombs_are_refused(tmp_path: Path) -> None:
         header = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
         bomb = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"")
         (tmp_path / "bomb.png").write_bytes(bomb)
-        with pytest.raises(InputError, match="bomb.png is of more than 89,478,485 pixels"):
+        with pytest.raises(InputError, match="bomb.png is of more than 50,000,000 pixels"):
             load_image(tmp_path / "bomb.png", AS_STORED)
 
 

@@ -26,7 +26,7 @@ from deformrs.models.sources import check_source
 from deformrs.models.types import require_trust
 from deformrs.runs import CONFIG, StoredRun, read_config, read_run
 from deformrs.runs.folder import difference, located, located_code
-from deformrs.runs.records import unsealed
+from deformrs.runs.records import read_sealed
 from deformrs.specs import noise_text, parse_deformation, parse_noise, python_files
 
 
@@ -49,14 +49,19 @@ class TrainedModel:
     smoothing: SmoothingOptions
 
     def data_for(self, given: DataOptions) -> DataOptions:
-        """Return the given images; by default those of the same data that it was not trained on."""
-        root = given.data_root or self.data_root
+        """Return the given images; by default those of the same data that it was not trained on.
+
+        Guarantee: these are not downloaded, nor is anything into a folder that the training names.
+        """
+        root = given.data_root if given.data else self.data_root
+        named = bool(given.data)
         if given.split == HELD_OUT:
             self._check_held_out(given)
-            return DataOptions(given.data or self.data, given.split, root, self.held_out)
+            data = given.data or self.data
+            return DataOptions(data, given.split, root, self.held_out, download=named)
         if not given.data and self.split != "train":
             raise no_test_images(self.data, "give other images by --data")
-        return DataOptions(given.data or self.data, given.split, root)
+        return DataOptions(given.data or self.data, given.split, root, download=named)
 
     def smoothing_for(
         self, given: SmoothingOptions, *, padding_given: bool, trust_code: bool = False
@@ -227,10 +232,7 @@ def _read_training(path: Path) -> Config | None:
     """Return what `deformrs train` wrote into that file; None if there is no such file."""
     if not path.is_file():
         return None
-    try:
-        config = unsealed(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise damaged(path, error) from None
+    config = read_sealed(path)
     if config.get("command") != "train":
         return None
     options = config.get("options")
@@ -293,6 +295,7 @@ def options_from_run(folder: Path) -> tuple[ModelOptions, DataOptions, Smoothing
             values[key] = find(text, folder, given)
     values["precision"] = stored_precision(config)
     values["held_out"] = HeldOut.from_about(config.get("data"))
+    values["download"] = False
     return (
         options_from(ModelOptions, values),
         options_from(DataOptions, values),
@@ -309,7 +312,7 @@ def options_of(
 
     Guarantee: deformation, noise and padding are those of the run's certificates, or an error says
     that its options were edited. Without `model.trust_code`, Python code that the run names is
-    executed only if it was named on the command line too.
+    executed only if it was named on the command line too, and a model is downloaded only if it was.
     """
     own_model, _, own_smoothing = options_from_run(run)
     if moved:
@@ -332,6 +335,7 @@ def options_of(
                 f"or name the file yourself: {option} {quoted(own)}",
             )
     execution = {name: getattr(model, name) for name in EXECUTION}
+    execution["download"] = bool(model.model)
     return dataclasses.replace(own_model, **execution), _bound(read_run(run), own_smoothing)
 
 

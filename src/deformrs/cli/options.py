@@ -21,6 +21,7 @@ from deformrs.data.preparation import Interpolation, Preparation
 from deformrs.errors import InputError
 from deformrs.execution import Compiled, chosen_device
 from deformrs.geometry import Padding
+from deformrs.limits import MAX_PIXELS
 from deformrs.models import (
     LoadedModel,
     PrecisionChoice,
@@ -37,7 +38,10 @@ Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
 Options = TypeVar("Options")
 
-EXECUTION = ("compile", "device", "batch_size", "trust_code", "class_names")
+EXECUTION = (
+    *("compile", "device", "batch_size", "trust_code", "class_names"),
+    *("max_pixels", "download"),
+)
 """Options of a model that a later command may choose anew; a run does not store them.
 
 It stores the class names themselves, with its images.
@@ -51,6 +55,7 @@ class PreparationOptions:
     crop: int | None
     interpolation: Interpolation | None
     channels: int | None
+    max_pixels: int | None
 
     def preparation(self, expected: Preparation) -> Preparation:
         """Return the expected preparation, changed as the options say."""
@@ -59,12 +64,16 @@ class PreparationOptions:
             crop=expected.crop if self.crop is None else (self.crop, self.crop),
             interpolation=self.interpolation or expected.interpolation,
             channels=expected.channels if self.channels is None else self.channels,
+            max_pixels=expected.max_pixels if self.max_pixels is None else self.max_pixels,
         )
 
 
 @dataclass(frozen=True)
 class ModelOptions(PreparationOptions):
-    """A model, the preparation of its images and its execution. None: as the model says."""
+    """A model, the preparation of its images and its execution. None: as the model says.
+
+    `download` is False for a model that only a run names.
+    """
 
     model: str
     weights: str | None = None
@@ -80,6 +89,8 @@ class ModelOptions(PreparationOptions):
     batch_size: int | None = None
     trust_code: bool = False
     class_names: tuple[str, ...] | None = None
+    max_pixels: int | None = None
+    download: bool = True
 
     def load(self) -> LoadedModel:
         """Load the model onto its device; its preparation is what the options leave of its own."""
@@ -96,18 +107,23 @@ class ModelOptions(PreparationOptions):
             device=chosen_device(self.device),
             trust_code=self.trust_code,
             class_names=self.class_names,
+            download=self.download,
         )
         return dataclasses.replace(loaded, preparation=self.preparation(loaded.preparation))
 
 
 @dataclass(frozen=True)
 class DataOptions:
-    """Labelled images. `held_out` and `data_root` are known from the training of the model."""
+    """Labelled images. `held_out` and `data_root` are known from the training of the model.
+
+    `download` is False for data that only a run or a training names.
+    """
 
     data: str
     split: Split = "test"
     data_root: str | None = None
     held_out: HeldOut | None = None
+    download: bool = True
 
     def load(
         self,
@@ -126,6 +142,7 @@ class DataOptions:
             num_classes=num_classes,
             root=None if self.data_root is None else Path(self.data_root),
             report=report,
+            download=self.download,
         )
 
 
@@ -250,6 +267,11 @@ preparation_options = (
     click.option("--channels", type=int, help="1 for grey, 3 for colour."),
     click.option("--mean", type=Numbers(), help="Subtracted from each channel of [0, 1]."),
     click.option("--std", type=Numbers(), help="Each channel is then divided by it."),
+    click.option(
+        "--max-pixels",
+        type=click.IntRange(min=1),
+        help=f"Largest image that is read, in pixels.  [{MAX_PIXELS:,}]",
+    ),
 )
 
 trust_code_option: Decorator = click.option(

@@ -18,7 +18,6 @@ command line.
 from __future__ import annotations
 
 import re
-import tomllib
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,6 +40,7 @@ from deformrs.cli.training_options import StartOptions, TrainingOptions
 from deformrs.data.image_set import HELD_OUT
 from deformrs.errors import DeformRSError, InputError, UnsupportedError, did_you_mean
 from deformrs.geometry import Padding
+from deformrs.limits import TOML_BYTES, parse_toml, read_text
 from deformrs.models.types import require_trust
 from deformrs.noise import NoiseLaw
 from deformrs.space import Space
@@ -122,10 +122,12 @@ def read_sweep(
     Guarantee: without `trust_code`, no Python file that it names is executed.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = parse_toml(read_text(path, TOML_BYTES))
     except FileNotFoundError:
         raise InputError(f"the sweep {path}", "missing", "must be a file", "check it") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise InputError(
             f"the sweep {path}", f"not readable ({reason})", "must be a TOML file", "fix it"

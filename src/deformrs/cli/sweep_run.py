@@ -23,7 +23,7 @@ from deformrs.errors import InputError
 from deformrs.models.saved import MODEL, TRAINING, WEIGHTS, of_file
 from deformrs.runs import CERTIFICATES, CONFIG, Result, read_config, read_run, write_atomically
 from deformrs.runs.files import file_digest, stored_bytes
-from deformrs.runs.records import sealed, unsealed
+from deformrs.runs.records import read_sealed, sealed
 from deformrs.specs import python_files
 from deformrs.stopping import Query
 from deformrs.training.output import EPOCHS
@@ -33,7 +33,7 @@ MARK = "sweep.json"
 
 MACHINE_OPTIONS = (
     *("device", "devices", "compile", "workers", "data_root"),
-    *("checkpoint_seconds", "tensorboard"),
+    *("checkpoint_seconds", "tensorboard", "max_pixels"),
 )
 """Options that decide where and how fast a run is computed, but not its results."""
 
@@ -201,6 +201,6 @@ def _read_json(path: Path) -> Config | None:
     if not path.exists():
         return None
     try:
-        return unsealed(path.read_text(encoding="utf-8"))
+        return read_sealed(path)
     except ValueError:
         return {}

@@ -217,7 +217,8 @@ def prepare_training(
     """Load the images and the initial network, and check that they fit."""
     start, data, training = request.start, request.data, request.training
     with Downloads(console) as report:
-        stored = data.load(Preparation(channels=start.channels), report=report)
+        limited = start.preparation(Preparation())
+        stored = data.load(dataclasses.replace(limited, resize=None, crop=None), report=report)
     check_classes(stored.labels)
     num_classes = len(stored.class_names) if stored.class_names else _count_classes(stored)
     network = start.load(num_classes, len(stored[0][0]), training.seed)

@@ -39,6 +39,7 @@ class StartOptions(PreparationOptions):
     channels: int | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    max_pixels: int | None = None
 
     def load(self, num_classes: int, channels: int, seed: int) -> InitialNetwork:
         """Return the initial network."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -16,6 +18,7 @@ from deformrs.data.image_set import DataRequest, ImageSet
 from deformrs.data.labels import align_classes, check_labels
 from deformrs.data.preparation import Pixels
 from deformrs.errors import InputError, printable
+from deformrs.limits import MAX_IMAGES, open_file, plausible_size
 
 Images = NDArray[np.uint8] | NDArray[np.float32]
 """[n, c, h, w], bytes or floats in [0, 1]."""
@@ -93,16 +96,17 @@ def load_npz(path: Path, request: DataRequest) -> ArraySet:
     name = printable(path.name)
     split_keys = (f"x_{request.split}", f"y_{request.split}")
     try:
-        with path.open("rb") as raw:
+        with open_file(path) as raw:
             if not zipfile.is_zipfile(raw):
                 raise zipfile.BadZipFile("it is no zip file of arrays")
-            raw.seek(0)
-            with np.load(raw, allow_pickle=False) as file:
-                keys = _array_keys(name, file.files, split_keys)
-                arrays = [file[key] for key in keys]
-        for key, array in zip(keys, arrays, strict=True):
-            if not isinstance(array, np.ndarray):  # NumPy returns other content as bytes
-                raise ValueError(f"{key!r} in it is no array")
+            with zipfile.ZipFile(raw) as file:
+                members = [member for member in file.namelist() if member.endswith(".npy")]
+                stored = [member.removesuffix(".npy") for member in members]
+                keys = _array_keys(name, stored, split_keys)
+                numbers = [_check_array(file, key) for key in keys]
+                if max(numbers) > MAX_IMAGES:
+                    raise ValueError(f"{max(numbers):,} images, more than {MAX_IMAGES:,}")
+                arrays = [_read_array(file, key) for key in keys]
     except InputError:
         raise
     except _READ_ERRORS as error:
@@ -123,6 +127,42 @@ def load_npz(path: Path, request: DataRequest) -> ArraySet:
         )
     split = request.split if keys == split_keys else None
     return array_set(request, name, split, images, labels, None)
+
+
+def _check_array(file: zipfile.ZipFile, key: str) -> int:
+    """Return the number of images or labels in an array, from its header; ValueError if damaged.
+
+    Guarantee: what passes takes no more memory than its size in the file makes plausible.
+    """
+    info = file.getinfo(f"{key}.npy")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{key!r} in it is packed in another way than NumPy's")
+    with file.open(info) as stream:
+        try:
+            version = npy.read_magic(stream)
+        except ValueError:
+            raise ValueError(f"{key!r} in it is no array") from None
+        if version not in ((1, 0), (2, 0)):
+            raise ValueError(f"{key!r} in it has the unknown version {version}")
+        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, _, dtype = read_header(stream)
+        size = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject:
+            raise ValueError(f"{key!r} in it holds Python objects")
+        if min(shape, default=0) < 0 or stream.tell() + size != info.file_size:
+            raise ValueError(f"{key!r} in it is not of the size that it states")
+    if not plausible_size(info.compress_size, size):
+        raise ValueError(
+            f"{key!r} in it takes {size:,} bytes, but {info.compress_size:,} in the file; use "
+            "numpy.savez, which does not compress"
+        )
+    return shape[0] if shape else 0
+
+
+def _read_array(file: zipfile.ZipFile, key: str) -> NDArray[np.generic]:
+    with file.open(f"{key}.npy") as stream:
+        array: NDArray[np.generic] = npy.read_array(stream, allow_pickle=False)
+        return array
 
 
 def _array_digest(*arrays: Images | NDArray[np.int64]) -> str:

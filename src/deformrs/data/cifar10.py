@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickletools
 import tarfile
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +45,7 @@ _BINARY = "cifar-10-batches-bin"
 _PLACES = ("", _BINARY, "cifar-10-batches-py")
 _SHAPE = (3, 32, 32)
 _PIXELS = 3 * 32 * 32
+_MAX_OPCODES = 1_000_000  # the published files have a tenth of that
 _REMEDY = "without a network give the folder of the published files, as cifar10:FOLDER"
 
 Batch = tuple[NDArray[np.uint8], NDArray[np.int64]]
@@ -87,6 +88,13 @@ def _has(folder: Path, split: StoredSplit) -> bool:
 
 def read_binary_batch(data: bytes) -> Batch:
     """Read records of one byte for the label and 3,072 for the red, green and blue planes."""
+    if not data or len(data) % (1 + _PIXELS):
+        raise InputError(
+            "a binary file of CIFAR-10",
+            f"of {len(data):,} bytes",
+            f"must be records of {1 + _PIXELS:,}",
+            "use the published files",
+        )
     records = np.frombuffer(data, np.uint8).reshape(-1, 1 + _PIXELS)
     return records[:, 1:].reshape(-1, *_SHAPE), records[:, 0].astype(np.int64)
 
@@ -97,7 +105,8 @@ def read_python_batch(data: bytes) -> Batch:
     Guarantee: no opcode is executed, so nothing in the file can run.
     """
     try:
-        opcodes = [(op.name, argument) for op, argument, _ in pickletools.genops(data)]
+        steps = islice(pickletools.genops(data), _MAX_OPCODES)
+        opcodes = [(op.name, argument) for op, argument, _ in steps]
         key = opcodes.index(("SHORT_BINSTRING", "labels"))
         values = takewhile(lambda op: not isinstance(op[1], str), opcodes[key + 1 :])
         labels = [value for name, value in values if name == "BININT1"]

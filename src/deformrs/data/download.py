@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from deformrs.errors import InputError
+from deformrs.limits import PUBLISHED_BYTES, read_file
 from deformrs.runs.files import make_folder, replacement
 
 DownloadProgress = Callable[[str, int, int | None], None]
@@ -94,7 +95,7 @@ def read_published(
             "give the folder that holds the published files",
         )
     try:
-        data = path.read_bytes()
+        data = read_file(path, PUBLISHED_BYTES)
     except OSError as error:
         raise InputError(
             str(path), f"not readable ({error.strerror})", "must be readable", "check permissions"

@@ -5,13 +5,17 @@ from __future__ import annotations
 import csv
 import dataclasses
 import hashlib
+import io
 import os
 import re
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
+from threading import Lock
 
 from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 
@@ -32,6 +36,7 @@ from deformrs.data.labels import (
 )
 from deformrs.data.preparation import Pixels, Preparation
 from deformrs.errors import InputError, printable
+from deformrs.limits import IMAGE_BYTES, MAX_IMAGES, TABLE_BYTES, open_file, read_file, read_text
 from deformrs.units import Size
 
 LABELS = "labels.csv"
@@ -44,6 +49,7 @@ _HEADER = ["file", "label"]
 _SPLITS = {"test": ("test", "val", "validation"), "train": ("train",)}
 _PUBLISHED = ("digits", "mnist", "cifar10", "imagenet")
 _IMAGENET_FILE = re.compile(r"ILSVRC2012_val_[0-9]{8}\.JPEG", re.IGNORECASE)
+_LIMIT = Lock()
 
 # Listed, because Pillow would pass what looks like PostScript to an interpreter.
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
@@ -179,10 +185,13 @@ def _read_rows(path: Path) -> list[tuple[int, str, str]]:
     """Return the line number, file and label of each row."""
     name = str(path)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, skipinitialspace=True, strict=True)
-            header = next(reader, [])
-            rows = [(reader.line_num, row) for row in reader if row]
+        text = read_text(path, TABLE_BYTES, encoding="utf-8-sig")
+        reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
+        header = next(reader, [])
+        filled = ((reader.line_num, row) for row in reader if row)
+        rows = list(islice(filled, MAX_IMAGES + 1))
+    except InputError:
+        raise
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(
             name,
@@ -207,6 +216,9 @@ def _read_rows(path: Path) -> list[tuple[int, str, str]]:
             )
     if not rows:
         raise InputError(name, "empty", "must list images", "add one per line")
+    if len(rows) > MAX_IMAGES:
+        rule = f"must list at most {MAX_IMAGES:,} images"
+        raise InputError(name, "longer than that", rule, "split it")
     return [(line, file, label.strip()) for line, (file, label) in rows]
 
 
@@ -323,7 +335,17 @@ def load_image(path: Path, preparation: Preparation) -> Pixels:
             "do not set it in your code, nor use a package that does",
         )
     try:
-        image = _decode(path)
+        image = _decode(path, preparation.max_pixels)
+    except InputError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise InputError(
+            name,
+            f"of more than {preparation.max_pixels:,} pixels",
+            "must have no more, as they could fill the memory",
+            "make it smaller; or, if you trust it, pass --max-pixels N (in Python "
+            "Preparation(max_pixels=N))",
+        ) from None
     # A damaged file makes Pillow fail in many ways: struct.error, IndexError, SyntaxError, ...
     except Exception as error:
         raise InputError(
@@ -355,17 +377,17 @@ def stored_size(path: Path) -> Size:
     ...     stored_size(Path(folder, "photo.png"))
     (480, 640)
     """
-    with Image.open(path, formats=_FORMATS) as image:
+    with _pillow_limit(None), open_file(path) as file, Image.open(file, formats=_FORMATS) as image:
         width, height = image.size
         on_its_side = image.getexif().get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)
     return (width, height) if on_its_side else (height, width)
 
 
-def _decode(path: Path) -> Image.Image:
-    data = path.read_bytes()
+def _decode(path: Path, max_pixels: int) -> Image.Image:
+    data = read_file(path, IMAGE_BYTES)
     if not data:
         raise EOFError("it has no bytes")
-    with warnings.catch_warnings():
+    with _pillow_limit(max_pixels), warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         # Many cameras write EXIF data that is cut off; what can be read of it is used.
         warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.TiffImagePlugin")
@@ -375,6 +397,17 @@ def _decode(path: Path) -> Image.Image:
             if image.format in ("JPEG", "MPO") and not _has_end_marker(data):
                 raise EOFError("a JPEG without its end")
     return image
+
+
+@contextmanager
+def _pillow_limit(max_pixels: int | None) -> Iterator[None]:
+    """Give Pillow this limit, and afterwards again the one that the process had set."""
+    with _LIMIT:
+        before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, max_pixels
+        try:
+            yield
+        finally:
+            Image.MAX_IMAGE_PIXELS = before
 
 
 def _has_end_marker(jpeg: bytes) -> bool:
@@ -396,8 +429,6 @@ def _has_end_marker(jpeg: bytes) -> bool:
 
 def _reason(error: Exception) -> str:
     match error:
-        case Image.DecompressionBombError() | Image.DecompressionBombWarning():
-            return f"of more than {Image.MAX_IMAGE_PIXELS:,} pixels"
         case FileNotFoundError():
             return "missing"
         case PermissionError():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from deformrs.errors import InputError, nearest
+from deformrs.limits import JSON_BYTES, parse_json, read_text
 
 IMAGENET_CLASSES = files("deformrs.data") / "imagenet_classes.csv"
 IMAGENET_COUNT = 1000
@@ -210,10 +210,12 @@ def read_class_names(path: Path) -> tuple[str, ...]:
     name = f"the file of class names {path}"
     rule = "must be UTF-8 text with one name per line, or a JSON list or mapping of names"
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path, JSON_BYTES, encoding="utf-8-sig")
         if path.suffix.lower() == ".json" or text.lstrip().startswith(("[", "{")):
-            return check_class_names(_names_in_json(json.loads(text)), name)
-    except (OSError, ValueError, RecursionError) as error:
+            return check_class_names(_names_in_json(parse_json(text)), name)
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise InputError(name, f"not readable ({reason})", rule, "check the file") from None
     # Not by splitlines, which takes other characters for line breaks too.

@@ -46,6 +46,7 @@ def load_data(
     num_classes: int | None = None,
     root: Path | None = None,
     report: DownloadProgress | None = None,
+    download: bool = True,
 ) -> ImageSet:
     """Return the labelled images of a dataset, each prepared when it is accessed.
 
@@ -54,7 +55,7 @@ def load_data(
     `class_names` and `num_classes` are the model's: labels are its class indices. The split
     "held-out" is the part of the training split that `held_out` describes. Downloads are kept
     under `root`, by default the folder that DEFORMRS_DATA names or the user's cache; `report` is
-    called with their progress.
+    called with their progress. Without `download`, as for what a run names, nothing is fetched.
 
     >>> digits = load_data("digits", Preparation(channels=3), num_classes=10)
     >>> pixels, label = digits[17]
@@ -77,14 +78,14 @@ def load_data(
     names = None if class_names is None else tuple(class_names)
     request = DataRequest(source, preparation or Preparation(), stored, names, num_classes)
     if source.partition(":")[0] in ("digits", *PUBLISHED):
-        images: ImageSet = _load_published(request, root, report)
+        images: ImageSet = _load_published(request, root, report, download)
     else:
         images = _load_files(request)
     return images if held_out is None else held_out.of(images)
 
 
 def _load_published(
-    request: DataRequest, root: Path | None, progress: DownloadProgress | None
+    request: DataRequest, root: Path | None, progress: DownloadProgress | None, download: bool
 ) -> ArraySet:
     name, colon, given = request.source.partition(":")
     if colon and (name == "digits" or not given):
@@ -99,9 +100,16 @@ def _load_published(
         return array_set(request, name, split, *mnist.read_digits(split), mnist.CLASS_NAMES)
     published = PUBLISHED[name]
     folder = _path(given) if colon else (root or default_root()) / name
-    if not colon:
+    if not colon and download:
         published.fetch(folder, split, progress)
-    return array_set(request, name, split, *published.read(folder, split), published.class_names)
+    try:
+        arrays = published.read(folder, split)
+    except InputError as error:
+        if colon or download:
+            raise
+        remedy = f"only you start downloads: name the data yourself, as --data {name}"
+        raise InputError(error.name, error.value, error.rule, remedy) from None
+    return array_set(request, name, split, *arrays, published.class_names)
 
 
 def _load_files(request: DataRequest) -> ImageSet:
@@ -149,7 +157,10 @@ def _path(text: str) -> Path:
 
 
 def data_of(run: StoredRun, moved: Path | None = None) -> ImageSet:
-    """Return the dataset that the configuration of a run names, or its images where they moved."""
+    """Return the dataset that the configuration of a run names, or its images where they moved.
+
+    Guarantee: nothing is downloaded and no folder is made, whatever the configuration says.
+    """
     options, data = run.config.get("options"), run.config.get("data")
     if not isinstance(options, dict) or not isinstance(data, dict):
         raise InputError(
@@ -171,6 +182,7 @@ def data_of(run: StoredRun, moved: Path | None = None) -> ImageSet:
         class_names=None if names is None else tuple(map(str, names)),  # type: ignore[arg-type]
         num_classes=run.config["num_classes"],  # type: ignore[arg-type]
         root=None if root is None else Path(located(str(root), run.folder, options)),
+        download=False,
     )
 
 

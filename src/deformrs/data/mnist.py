@@ -6,7 +6,7 @@ on and 1,000 to test, are described in README.md in this folder.
 
 from __future__ import annotations
 
-import gzip
+import math
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -18,6 +18,8 @@ from PIL import Image
 from deformrs.checks import check_choice
 from deformrs.data.download import DownloadProgress, fetch, find_published, read_published
 from deformrs.data.image_set import StoredSplit
+from deformrs.errors import InputError, damaged
+from deformrs.limits import PUBLISHED_BYTES, unpack_gzip
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +43,6 @@ MD5 = {
 }
 
 _PLACES = ("", "MNIST/raw", "raw")  # the last two are torchvision's
-_IMAGES_HEADER, _LABELS_HEADER = 16, 8
 
 SIDE, COLUMNS = 28, 100
 TRAIN, TEST = 4000, 1000
@@ -52,10 +53,7 @@ LABELS = files("deformrs.data") / "digits_labels.txt"
 def read_mnist(folder: Path, split: StoredSplit) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return images [n, 1, 28, 28] as bytes, and labels [n]."""
     images, labels = (_read(folder, name) for name in FILES[split])
-    return (
-        np.frombuffer(images, np.uint8)[_IMAGES_HEADER:].reshape(-1, 1, SIDE, SIDE),
-        np.frombuffer(labels, np.uint8)[_LABELS_HEADER:].astype(np.int64),
-    )
+    return images.reshape(-1, 1, SIDE, SIDE), labels.astype(np.int64)
 
 
 def fetch_mnist(
@@ -69,10 +67,26 @@ def fetch_mnist(
             fetch(url + packed, folder / packed, MD5[packed], remedy, progress)
 
 
-def _read(folder: Path, name: str) -> bytes:
+def _read(folder: Path, name: str) -> NDArray[np.uint8]:
     forms = {form: MD5[form] for form in (name + ".gz", name)}
-    form, data = read_published("MNIST", folder, _PLACES, forms)
-    return gzip.decompress(data) if form.endswith(".gz") else data
+    return read_idx(*read_published("MNIST", folder, _PLACES, forms))
+
+
+def read_idx(name: str, data: bytes) -> NDArray[np.uint8]:
+    """Return the bytes of an IDX file, compressed if its name says so: [n] or [n, 28, 28]."""
+    try:
+        content = unpack_gzip(name, data, PUBLISHED_BYTES) if name.endswith(".gz") else data
+        if content[:3] != b"\0\0\x08" or len(content) < 4 + 4 * content[3]:
+            raise ValueError("it has no header of IDX for bytes")
+        shape = np.frombuffer(content, ">u4", content[3], 4).tolist()
+        start = 4 + 4 * len(shape)
+        if shape[1:] not in ([], [SIDE, SIDE]) or len(content) - start != math.prod(shape):
+            raise ValueError(f"it is not of the shape that it states, {shape[:4]}")
+    except InputError:
+        raise
+    except (ValueError, IndexError) as error:
+        raise damaged(name, error, "remove the file and fetch it again") from None
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
 def load_digits(split: StoredSplit) -> tuple[Tensor, Tensor]:

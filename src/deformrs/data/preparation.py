@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,13 @@ from PIL import ExifTags, Image
 from deformrs.checks import check_choice, check_integer, check_size
 from deformrs.config import Config, Configurable
 from deformrs.errors import InputError
+from deformrs.limits import MAX_PIXELS
 from deformrs.runs.records import image_digest
 
 Pixels = NDArray[np.float32]
 """One image: [c, h, w] in [0, 1]."""
 
+Number = TypeVar("Number", np.uint8, np.float32)
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 
 # What undoes each EXIF orientation; 1 is upright.
@@ -39,7 +41,8 @@ class Preparation(Configurable):
 
     `resize` is the length of the shorter side, or the (height, width) to stretch the image to.
     `crop` is the (height, width) of the centre to keep. `channels` is 1 (grey) or 3 (colour);
-    None keeps the channels as stored.
+    None keeps the channels as stored. An image of more than `max_pixels` is refused, as stored or
+    when resized; a run does not store that limit.
 
     >>> Preparation(resize=256, crop=(224, 224), channels=3).words
     'shorter side to 256 px (bilinear), centre 224 x 224, colour'
@@ -51,11 +54,12 @@ class Preparation(Configurable):
     crop: tuple[int, int] | None = None
     interpolation: Interpolation = "bilinear"
     channels: int | None = None
+    max_pixels: int = field(default=MAX_PIXELS, compare=False)
 
     def __post_init__(self) -> None:
-        for field in ("resize", "crop"):  # lists, if read from a configuration
-            if isinstance(getattr(self, field), list):
-                object.__setattr__(self, field, tuple(getattr(self, field)))
+        for name in ("resize", "crop"):  # lists, if read from a configuration
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
         if isinstance(self.resize, tuple):
             check_size(self.resize)
         elif self.resize is not None:
@@ -63,6 +67,7 @@ class Preparation(Configurable):
         if self.crop is not None:
             check_size(self.crop)
         check_choice("interpolation", self.interpolation, get_args(Interpolation))
+        check_integer("max_pixels", self.max_pixels, least=1)
         if isinstance(self.channels, bool) or self.channels not in (None, 1, 3):
             raise InputError("channels", self.channels, "must be 1 or 3", "1 is grey, 3 is colour")
 
@@ -83,11 +88,19 @@ class Preparation(Configurable):
     def to_config(self) -> Config:
         config = super().to_config()
         del config["name"]  # there is only one kind
+        del config["max_pixels"]  # nobody else's run decides that
         return config
 
     @classmethod
     def from_config(cls, config: Config) -> Preparation:
         named = config | {"name": cls.name} if isinstance(config, dict) else config
+        if isinstance(named, dict) and "max_pixels" in named:
+            raise InputError(
+                "a field of preparation",
+                "max_pixels",
+                "must not be stored: whoever reads the images sets it",
+                "remove it",
+            )
         return super().from_config(named)
 
     def prepare(self, image: Image.Image) -> Pixels:
@@ -99,8 +112,11 @@ class Preparation(Configurable):
         upright = _eight_bits(_upright(image))
         grey = self.channels == 1 or (self.channels is None and upright.mode in ("1", "L", "LA"))
         converted = _convert(upright, "L" if grey else "RGB")
-        array = np.asarray(self._crop(self._resize(converted)), np.float32) / np.float32(255)
-        return np.ascontiguousarray(array[None] if grey else array.transpose(2, 0, 1))
+        array = self._crop(np.asarray(self._resize(converted)))
+        planes = array[None] if grey else array.transpose(2, 0, 1)
+        pixels: Pixels = np.empty(planes.shape, np.float32)
+        np.divide(planes, np.float32(255), out=pixels)
+        return pixels
 
     def prepare_pixels(self, pixels: Pixels) -> Pixels:
         """Prepare an image that is already [c, h, w] in [0, 1], channel by channel."""
@@ -114,8 +130,8 @@ class Preparation(Configurable):
             )
         if self.resize is None and self.crop is None:
             return np.ascontiguousarray(pixels)
-        layers = [self._crop(self._resize(Image.fromarray(layer))) for layer in pixels]
-        return np.clip(np.stack([np.asarray(layer, np.float32) for layer in layers]), 0, 1)
+        layers = [np.asarray(self._resize(Image.fromarray(layer)), np.float32) for layer in pixels]
+        return np.clip(np.stack([self._crop(layer) for layer in layers]), 0, 1)
 
     def _resize(self, image: Image.Image) -> Image.Image:
         if self.resize is None:
@@ -129,28 +145,31 @@ class Preparation(Configurable):
             width, height = max(1, width * self.resize // height), self.resize
         if (width, height) == image.size:
             return image
-        if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
+        if width * height > self.max_pixels:
             raise InputError(
                 "the image",
                 f"{image.height} x {image.width} px, so {height} x {width} when resized",
-                f"must stay below {Image.MAX_IMAGE_PIXELS:,} pixels",
-                "crop it, or leave it out",
+                f"must have at most {self.max_pixels:,} pixels",
+                "crop it, or leave it out; or pass --max-pixels N (in Python "
+                "Preparation(max_pixels=N))",
             )
         return image.resize((width, height), Image.Resampling[self.interpolation.upper()])
 
-    def _crop(self, image: Image.Image) -> Image.Image:
+    def _crop(self, array: NDArray[Number]) -> NDArray[Number]:
+        """Return the centre of an image: [h, w] or [h, w, c]."""
         if self.crop is None:
-            return image
+            return array
         height, width = self.crop
-        if width > image.width or height > image.height:
+        own_height, own_width = array.shape[:2]
+        if width > own_width or height > own_height:
             raise InputError(
                 "the image",
-                f"{image.height} x {image.width} px after resizing",
+                f"{own_height} x {own_width} px after resizing",
                 f"must not be smaller than the centre to keep, {height} x {width}",
                 "resize the shorter side to at least that",
             )
-        left, top = round((image.width - width) / 2), round((image.height - height) / 2)
-        return image.crop((left, top, left + width, top + height))
+        left, top = round((own_width - width) / 2), round((own_height - height) / 2)
+        return array[top : top + height, left : left + width]
 
 
 def pixels_digest(pixels: Pixels) -> str:

@@ -12,7 +12,13 @@ from typing import Any
 from deformrs.config import Config
 from deformrs.data.preparation import Interpolation, Preparation
 from deformrs.errors import InputError, UnsupportedError, first_line, install_command
-from deformrs.models.optional_dependencies import import_extra, quiet, reachable
+from deformrs.limits import open_file
+from deformrs.models.optional_dependencies import (
+    import_extra,
+    not_downloaded,
+    quiet,
+    reachable,
+)
 from deformrs.models.types import NetworkSpec, ResolvedSource
 from deformrs.runs.files import file_digest
 
@@ -109,20 +115,23 @@ def _normalisation(config: dict[str, Any]) -> tuple[tuple[float, ...], tuple[flo
     return tuple(float(m) / scale for m in mean), tuple(float(s) / scale for s in std)
 
 
-def load_hugging_face(name: str, described: bool) -> ResolvedSource:
+def load_hugging_face(name: str, described: bool, download: bool = True) -> ResolvedSource:
     """Load `hf:ORG/NAME` or `hf:FOLDER` with the preprocessing of its image processor.
 
     `described`: the caller passes the preparation and the normalisation, so that the image
-    processor is not read.
+    processor is not read. Without `download` it must be a folder, or be in the cache.
     """
     if not Path(name).is_dir() and (name.count("/") > 1 or name.startswith((".", "/", "~"))):
         raise InputError(f"the folder {name}", "missing", "must exist for hf:", "check the path")
     transformers = import_extra("transformers")
     with quiet("transformers", "huggingface_hub"), _no_bars(transformers):
         if Path(name).is_dir():
+            for path in Path(name).iterdir():
+                if not path.is_dir():
+                    open_file(path).close()  # raises for a pipe, at which transformers would wait
             network, processor = _load(transformers, name, True, described)
         else:
-            network, processor = _from_hub(transformers, name, described)
+            network, processor = _from_hub(transformers, name, described, download)
     channels = int(getattr(network.config, "num_channels", 3))
     preprocessing = read_processor(name, processor, channels)
     about: Config = {"transformers": str(transformers.__version__)}
@@ -154,13 +163,15 @@ def load_hugging_face(name: str, described: bool) -> ResolvedSource:
 
 
 def _from_hub(
-    transformers: ModuleType, name: str, described: bool
+    transformers: ModuleType, name: str, described: bool, download: bool
 ) -> tuple[Any, dict[str, Any] | None]:
-    """Load from the cache if it is there, else from the hub."""
+    """Load from the cache if it is there, else from the hub if `download`."""
     hub = import_extra("huggingface_hub")
     try:
         return _load(transformers, name, True, described)
     except InputError:
+        if not download:
+            raise not_downloaded(f"hf:{name}") from None
         if hub.constants.HF_HUB_OFFLINE or not reachable(hub.constants.ENDPOINT):
             raise InputError(
                 f"the model hf:{name}",

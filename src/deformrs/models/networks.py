@@ -16,6 +16,7 @@ from torch.nn.functional import relu
 from deformrs.checks import check_integer, check_seed
 from deformrs.config import Config
 from deformrs.errors import InputError, did_you_mean, first_line, nearest
+from deformrs.limits import MAX_CLASSES, MAX_WEIGHTS
 from deformrs.models import timm, torchvision
 from deformrs.models.optional_dependencies import import_extra
 from deformrs.models.types import NetworkSpec, ResolvedSource
@@ -44,7 +45,7 @@ class SmallCNN(nn.Module):
                 nn.Flatten(),
             )
             self.head = nn.Linear(16 * width, num_classes)
-        self.to_empty(device="cpu")
+        _allocate(self)
         _draw_cnn_weights(self, torch.Generator().manual_seed(seed))
 
     def forward(self, images: Tensor) -> Tensor:
@@ -63,6 +64,19 @@ def _checked(num_classes: int, channels: int, width: int, seed: int) -> Config:
         "width": int(width),
         "seed": int(seed),
     }
+
+
+def _allocate(network: nn.Module) -> None:
+    """Give a network its memory, unless that is more than any of this package's should take."""
+    weights = sum(parameter.numel() for parameter in network.parameters())
+    if weights > MAX_WEIGHTS:
+        raise InputError(
+            f"a {type(network).__name__}",
+            f"of {weights:,} weights",
+            f"must be a network that fits into memory, with at most {MAX_WEIGHTS:,}",
+            "choose a smaller width",
+        )
+    network.to_empty(device="cpu")
 
 
 def _layer(inputs: int, outputs: int, stride: int) -> nn.Sequential:
@@ -153,7 +167,7 @@ class _ResNet(nn.Module):
             self.layer4 = _stage(block, depths[3], 4 * outputs, 8 * width, 2)
             self.avgpool = nn.AdaptiveAvgPool2d(1)
             self.fc = nn.Linear(8 * outputs, num_classes)
-        self.to_empty(device="cpu")
+        _allocate(self)
         _draw_weights(self, torch.Generator().manual_seed(seed))
 
     def forward(self, images: Tensor) -> Tensor:
@@ -231,10 +245,14 @@ class Library(Protocol):
         self, name: str, num_classes: int | None, channels: int = 3, seed: int = 0
     ) -> nn.Module: ...
 
-    def read_weights(self, name: str, weights: Path | None) -> tuple[State, str]: ...
+    def read_weights(
+        self, name: str, weights: Path | None, download: bool = True
+    ) -> tuple[State, str]: ...
 
     def describe(self, name: str, network: nn.Module, weights: Path | None) -> NetworkSpec: ...
 
+
+_MAX_CHANNELS = 64
 
 LIBRARIES: dict[str, Library] = {"timm": timm, "torchvision": torchvision}
 
@@ -267,10 +285,12 @@ def library_of(source: str) -> tuple[Library, str, Config]:
     return LIBRARIES[library], name, {library: version}
 
 
-def load_library_network(source: str, weights: Path | None) -> ResolvedSource:
+def load_library_network(
+    source: str, weights: Path | None, download: bool = True
+) -> ResolvedSource:
     """Return `timm:NAME` or `torchvision:NAME` with weights from a file, or published ones."""
     library, name, about = library_of(source)
-    state, origin = library.read_weights(name, weights)
+    state, origin = library.read_weights(name, weights, download)
     network = sized_to(state, lambda classes: library.new_network(name, classes))
     fit_state(network, state, origin)
     if weights is not None:
@@ -377,8 +397,13 @@ def _library_arguments(name: str, arguments: Config) -> tuple[int, int]:
             "save it again",
         )
     num_classes, channels = arguments["num_classes"], arguments["channels"]
-    check_integer(f"num_classes of {name}", num_classes, least=1)
-    check_integer(f"channels of {name}", channels, least=1)
+    for key, value, most in (
+        ("num_classes", num_classes, MAX_CLASSES),
+        ("channels", channels, _MAX_CHANNELS),
+    ):
+        check_integer(f"{key} of {name}", value, least=1)
+        if value > most:  # type: ignore[operator]
+            raise InputError(f"{key} of {name}", value, f"must be at most {most:,}", "correct it")
     return num_classes, channels  # type: ignore[return-value]
 
 

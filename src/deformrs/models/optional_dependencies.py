@@ -82,6 +82,16 @@ def reachable(address: str) -> bool:
     return True
 
 
+def not_downloaded(source: str) -> InputError:
+    """Return the error for a model that only a run names and that would have to be downloaded."""
+    return InputError(
+        f"the model {source}",
+        "not in the cache",
+        "must be there: only you start downloads",
+        f"name the model yourself, as --model {source}",
+    )
+
+
 def no_weights(source: str, reason: str) -> InputError:
     """Return the error for a network whose published weights cannot be loaded."""
     return InputError(

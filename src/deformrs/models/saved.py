@@ -35,7 +35,7 @@ from deformrs.models.types import (
 )
 from deformrs.models.weights import fit_state, read_state
 from deformrs.runs.files import file_digest, make_folder, write_atomically
-from deformrs.runs.records import sealed, unsealed
+from deformrs.runs.records import read_sealed, sealed
 from deformrs.specs import load_object, users_code
 
 MODEL, WEIGHTS = "model.json", "model.safetensors"
@@ -137,7 +137,7 @@ def load_saved(folder: Path, trust_code: bool = False) -> ResolvedSource:
         module = build_network(network, description.arguments)
     except InputError as error:
         raise damaged(folder / MODEL, error, _SAVE_AGAIN) from None
-    state = read_state(folder / WEIGHTS)
+    state = read_state(folder / WEIGHTS, links=False)
     description.check_weights()
     fit_state(module, state, str(folder / WEIGHTS))
     spec = description.applied_to(NetworkSpec(module, channels_last=True))
@@ -188,8 +188,8 @@ def read_description(folder: Path) -> Description:
     path = folder / MODEL
     if not path.is_file():
         raise _without_model(folder)
+    about: Any = read_sealed(path, _SAVE_AGAIN)
     try:
-        about: Any = unsealed(path.read_text(encoding="utf-8"))
         mean, std, names = (
             None if about[key] is None else tuple(about[key])
             for key in ("mean", "std", "class_names")
@@ -214,10 +214,8 @@ def folder_of_weights(source: str, weights: Path | None) -> Path | None:
     path = weights.parent / MODEL
     if not path.is_file():
         return None
-    try:
-        network = unsealed(path.read_text(encoding="utf-8")).get("network")
-    except ValueError as error:
-        raise damaged(path, error, "save the model again, or move the weights elsewhere") from None
+    about = read_sealed(path, "save the model again, or move the weights elsewhere")
+    network = about.get("network")
     return weights.parent if isinstance(network, str) and of_file(network) else None
 
 

@@ -56,6 +56,7 @@ def load_model(
     device: torch.device | str = "cpu",
     trust_code: bool = False,
     class_names: Sequence[str] | None = None,
+    download: bool = True,
 ) -> LoadedModel:
     """Return the classifier that `source` names, ready to be certified.
 
@@ -73,7 +74,7 @@ def load_model(
     of a run folder, whose preprocessing then applies. `mean` and `std` override those of the
     source; of `preparation`, every field that is not None does, and `interpolation` if `resize` is
     given or it is not the default "bilinear". `class_names`, one for each output in their order,
-    override the source's.
+    override the source's. Without `download`, published weights are only taken from the cache.
 
     Guarantee: without `trust_code` no code is executed but that of the Python file that `source`
     names. With it, a .pt2 file is loaded, which can run any code, and so is the Python file that a
@@ -115,7 +116,7 @@ def load_model(
     else:
         name = str(source)
         described = preparation is not None and mean is not None
-        resolved = _resolve(name, weights, place, described, trust_code)
+        resolved = _resolve(name, weights, place, described, trust_code, download)
     if resolved.frozen_graph and precision not in ("auto", "float32"):
         raise InputError(
             "precision",
@@ -174,17 +175,22 @@ def check_source(source: str) -> None:
 
 
 def _resolve(
-    source: str, weights: Path | None, device: torch.device, described: bool, trust_code: bool
+    source: str,
+    weights: Path | None,
+    device: torch.device,
+    described: bool,
+    trust_code: bool,
+    download: bool,
 ) -> ResolvedSource:
     check_source(source)
     path = Path(source)
     if of_library(source):
-        return load_library_network(source, weights)
+        return load_library_network(source, weights, download)
     if of_file(source):
         return load_factory(source, weights)
     _check_no_weights(source, weights)
     if source.startswith("hf:"):
-        return load_hugging_face(source.removeprefix("hf:"), described)
+        return load_hugging_face(source.removeprefix("hf:"), described, download)
     if path.suffix == ".onnx":
         return load_onnx(path, device)
     if path.suffix == ".pt2":
@@ -230,4 +236,5 @@ def _override(source: Preparation, given: Preparation) -> Preparation:
         crop=source.crop if given.crop is None else given.crop,
         interpolation=source.interpolation if default else given.interpolation,
         channels=source.channels if given.channels is None else given.channels,
+        max_pixels=given.max_pixels,
     )

@@ -14,6 +14,7 @@ from deformrs.errors import InputError, UnsupportedError, first_line, nearest
 from deformrs.models.optional_dependencies import (
     import_extra,
     no_weights,
+    not_downloaded,
     quiet,
     reachable,
     seeded,
@@ -46,10 +47,10 @@ def new_network(name: str, num_classes: int | None, channels: int = 3, seed: int
     return network
 
 
-def read_weights(name: str, weights: Path | None) -> tuple[State, str]:
+def read_weights(name: str, weights: Path | None, download: bool = True) -> tuple[State, str]:
     """Return weights for `timm:NAME` and their origin.
 
-    None stands for the published ones, from the cache or else downloaded.
+    None stands for the published ones, from the cache or else downloaded if `download`.
     """
     timm = _timm_with(name)
     if weights is not None:
@@ -64,8 +65,12 @@ def read_weights(name: str, weights: Path | None) -> tuple[State, str]:
         cached = hub.try_to_load_from_cache(config.hf_hub_id, file)
         if isinstance(cached, str):
             overlay["file"] = cached
+        elif not download:
+            raise not_downloaded(f"timm:{name}")
         elif hub.constants.HF_HUB_OFFLINE or not reachable(hub.constants.ENDPOINT):
             raise no_weights(f"timm:{name}", f"{hub.constants.ENDPOINT} cannot be reached")
+    elif not download:  # the cache of other hosts is known to timm alone
+        raise not_downloaded(f"timm:{name}")
     try:
         with quiet("timm", "huggingface_hub"), seeded(0):
             network = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay)

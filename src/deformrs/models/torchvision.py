@@ -16,7 +16,13 @@ from torch import nn
 
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, first_line, nearest
-from deformrs.models.optional_dependencies import import_extra, no_weights, reachable, seeded
+from deformrs.models.optional_dependencies import (
+    import_extra,
+    no_weights,
+    not_downloaded,
+    reachable,
+    seeded,
+)
 from deformrs.models.types import NetworkSpec
 from deformrs.models.weights import State, read_state
 
@@ -53,15 +59,17 @@ def new_network(name: str, num_classes: int | None, channels: int = 3, seed: int
     return network
 
 
-def read_weights(name: str, weights: Path | None) -> tuple[State, str]:
+def read_weights(name: str, weights: Path | None, download: bool = True) -> tuple[State, str]:
     """Return weights for `torchvision:NAME` and their origin.
 
-    None stands for the published ones, from the cache or else downloaded.
+    None stands for the published ones, from the cache or else downloaded if `download`.
     """
     if weights is not None:
         return _renamed(name, read_state(weights)), str(weights)
     published = _published(name, None)
     cached = Path(torch.hub.get_dir(), "checkpoints", published.url.rpartition("/")[2])
+    if not cached.exists() and not download:
+        raise not_downloaded(f"torchvision:{name}")
     if not cached.exists() and not reachable(published.url):
         raise no_weights(f"torchvision:{name}", f"{published.url} cannot be reached")
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import pickle
 import re
 import warnings
@@ -10,6 +11,7 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import torch
 from safetensors.torch import load_file
@@ -17,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from deformrs.errors import InputError, first_line, quoted
+from deformrs.limits import HEADER_BYTES, name_of, open_file
 
 State = dict[str, Tensor]
 
@@ -24,7 +27,7 @@ _KEYS = ("state_dict", "model", "model_state_dict")  # under which checkpoints k
 _PREFIXES = ("module.", "_orig_mod.")  # of DataParallel and of torch.compile
 
 
-def read_state(path: Path) -> State:
+def read_state(path: Path, *, links: bool = True) -> State:
     """Return the tensors in a .safetensors or .pth file by name.
 
     Guarantee: nothing in the file is executed, and a pickle that holds more than tensors and
@@ -40,12 +43,16 @@ def read_state(path: Path) -> State:
             f"rename it, and pass --model {quoted(path.stem + '.pt2')} without weights",
         )
     try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        with warnings.catch_warnings():
+        with open_file(path, links=links) as file, warnings.catch_warnings():
+            if path.suffix == ".safetensors":
+                check_header(file.read(8))
+                return load_file(name_of(file, path))
+            _check_packing(file)
             # About an unusual pickle protocol; what cannot be read is an error anyway.
             warnings.simplefilter("ignore", UserWarning)
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    except InputError:
+        raise
     except pickle.UnpicklingError as error:
         requested = re.search(r"GLOBAL ([\w.]+)", str(error))
         reason = f"it imports {requested[1]}" if requested else "its pickle is not understood"
@@ -85,10 +92,27 @@ def check_not_torchscript(path: Path) -> None:
 def _members(path: Path) -> set[str]:
     """Return the names of the files in an archive, without folders; none if it is no archive."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_file(path) as file, zipfile.ZipFile(file) as archive:
             return {name.rpartition("/")[2] for name in archive.namelist()}
     except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError):
         return set()  # reading it says why
+
+
+def check_header(start: bytes) -> None:
+    """Raise ValueError unless the first eight bytes of a .safetensors file state a fair length."""
+    length = int.from_bytes(start[:8], "little")
+    if length > HEADER_BYTES:
+        raise ValueError(f"a header of {length:,} bytes, more than {HEADER_BYTES:,}")
+
+
+def _check_packing(file: BinaryIO) -> None:
+    """Raise ValueError if an archive unpacks to more than its size; torch.save never packs."""
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+        if unpacked > file.seek(0, os.SEEK_END):
+            raise ValueError(f"compressed, {unpacked:,} bytes unpacked")
+    file.seek(0)
 
 
 def fit_state(network: nn.Module, state: State, origin: str) -> None:

@@ -13,12 +13,14 @@ per cent. `name` is optional; each name is a column and a curve of its own.
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
 from deformrs.errors import InputError
+from deformrs.limits import JSON_BYTES, read_text
 from deformrs.report.radii import parse_radii
 from deformrs.space import Block
 from deformrs.units import Size
@@ -55,9 +57,9 @@ class Reference:
 def read_reference(path: Path) -> list[ReferenceNumber]:
     """Return the numbers of a CSV file of reference accuracies."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, strict=True)
-            columns, rows = tuple(reader.fieldnames or ()), list(reader)
+        text = read_text(path, JSON_BYTES, encoding="utf-8-sig")
+        reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+        columns, rows = tuple(reader.fieldnames or ()), list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(
             str(path), f"unreadable ({error})", "must be a CSV file", "check the path"

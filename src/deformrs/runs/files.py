@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import lzma
 import os
 import secrets
 import stat
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from deformrs.errors import InputError
+from deformrs.limits import RUN_BYTES, open_file, read_file, unpack_xz
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -159,9 +159,9 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, as `sha256sum` prints it."""
-    with path.open("rb") as file:
+def file_digest(path: Path, *, links: bool = True) -> str:
+    """Return the SHA-256 of a file, as `sha256sum` prints it; without `links` not of a link."""
+    with open_file(path, links=links) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -179,16 +179,11 @@ def stored_bytes(path: Path) -> bytes | None:
 
     Both exist if packing was interrupted; they must then hold the same.
     """
-    plain = path.read_bytes() if path.exists() else None
+    plain = read_file(path, RUN_BYTES, links=False) if os.path.lexists(path) else None
     packed = packed_name(path)
-    if not packed.exists():
+    if not os.path.lexists(packed):
         return plain
-    try:
-        content = lzma.decompress(packed.read_bytes(), format=lzma.FORMAT_XZ)
-    except lzma.LZMAError as error:
-        raise InputError(
-            str(packed), f"damaged ({error})", "must be as deformrs packed it", "restore it"
-        ) from None
+    content = unpack_xz(packed, read_file(packed, RUN_BYTES, links=False))
     if plain is not None and plain != content:
         raise InputError(
             str(path),
@@ -199,7 +194,7 @@ def stored_bytes(path: Path) -> bytes | None:
     return content
 
 
-def lock(file: IO[str], path: Path) -> None:
+def lock(file: IO[str] | IO[bytes], path: Path) -> None:
     """Keep other processes from writing the same file, for as long as it is open."""
     if os.name != "posix":
         return

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
@@ -31,6 +31,7 @@ from deformrs.certificate import Certificate, Counts
 from deformrs.checks import check_alpha
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError, damaged, quoted
+from deformrs.limits import JSON_BYTES, LINE_BYTES, Room, parse_json, read_file, read_json
 from deformrs.noise import NoiseLaw
 from deformrs.runs.files import (
     append,
@@ -48,7 +49,7 @@ from deformrs.runs.records import (
     CertifiedRun,
     Result,
     binding,
-    digest,
+    digests,
     from_record,
     signed,
     to_record,
@@ -300,20 +301,18 @@ def read_times(folder: Path) -> dict[int, float]:
     """Return the seconds that each image took, where known."""
     text = (stored_bytes(folder / TIMES) or b"").decode(errors="replace")
     # A killed process may leave part of a line; times are only informative.
-    found = re.findall(r"^(\d+)\t(\d+\.\d{6})$", text, re.MULTILINE)
+    found = re.findall(r"^(\d{1,18})\t(\d{1,12}\.\d{6})$", text, re.MULTILINE)
     return {int(index): float(seconds) for index, seconds in found}
 
 
 def read_config(folder: Path) -> Config:
     """Return the configuration of the run in a folder."""
     try:
-        config = json.loads((folder / CONFIG).read_text())
+        config = read_json(folder / CONFIG)
     except FileNotFoundError:
         raise InputError(
             "the run folder", folder, f"must hold a {CONFIG}", "give the folder of a run"
         ) from None
-    except (ValueError, RecursionError) as error:
-        raise damaged(folder / CONFIG, error) from None
     if not isinstance(config, dict) or not {"noise", "alpha", "method"} <= config.keys():
         raise damaged(folder / CONFIG, "noise, alpha and method are needed")
     try:
@@ -328,10 +327,11 @@ def read_results(
 ) -> list[Result]:
     """Return the results in a folder, which must belong to the configuration."""
     path = folder / CERTIFICATES
-    if (folder / UNSOUND).exists():
+    if os.path.lexists(folder / UNSOUND):
+        reason = read_file(folder / UNSOUND, JSON_BYTES, links=False).decode(errors="replace")
         raise InputError(
             f"the run in {folder}",
-            f"marked as unsound ({(folder / UNSOUND).read_text(errors='replace').strip()[:300]})",
+            f"marked as unsound ({reason.strip()[:300]})",
             "must not be used",
             "certify a fixed model into another folder",
         )
@@ -358,25 +358,34 @@ def read_results(
     if is_anytime(method):
         check_alpha(alpha, below=0.5)
 
+    room = Room(len(content))
+
+    @cache
+    def shared(space: Space) -> Space:
+        room.take(space.dim)
+        return space
+
     @cache  # many images have the same counts
     def certify(counts: Counts, space: Space) -> Certificate:
-        certificate = law.certify(counts, space, alpha, method)
+        room.take(2 * len(counts.selection))
+        certificate = law.certify(counts, shared(space), alpha, method)
         return replace(certificate, seed=settings.get("seed"))
 
     results: list[Result] = []
     seen: set[int] = set()
+    digest_of = digests(config)
     requested = requested_indices(config)
     order = chain.from_iterable(requested or ())
-    # Bytes that are not text become characters that are not JSON, and their line is named.
-    lines = _split(content, path)[0].decode(errors="replace").split("\n")
-    for number, line in enumerate(lines[:-1], start=1):
+    for number, line in enumerate(complete_lines(_split(content, path)[0]), start=1):
         try:
-            record = json.loads(line)
+            if len(line) > LINE_BYTES:
+                raise ValueError(f"longer than {LINE_BYTES:,} bytes")
+            record = parse_json(line)
             check = record.pop("check")
-            if check != digest(record, config):
+            if check != digest_of(record):
                 raise ValueError("changed, or of another configuration")
             result = from_record(record, certify)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise damaged(path, f"line {number}: {error!r}") from None
         if result.index in seen:
             raise damaged(path, f"line {number}: image {result.index} again")
@@ -387,6 +396,14 @@ def read_results(
         seen.add(result.index)
         results.append(result)
     return results
+
+
+def complete_lines(content: bytes) -> Iterator[bytes]:
+    """Yield the lines; after the last line break there is nothing, or one that is not finished."""
+    start = 0
+    while end := content.find(b"\n", start) + 1:
+        yield content[start : end - 1]
+        start = end
 
 
 def noise_law(certificate: Certificate) -> NoiseLaw:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deformrs.errors import InputError
+from deformrs.limits import open_file
 from deformrs.runs.files import lock, packed_name, stored_bytes, sync_folder, write_atomically
 from deformrs.runs.folder import CERTIFICATES, TIMES, read_run
 
@@ -46,7 +47,7 @@ def _changed(folder: Path, *, pack: bool) -> Packed:
             found = target.stat().st_size if target.exists() else 0
             before, after = before + found, after + found
             continue
-        with source.open("r") as file:
+        with open_file(source, links=False) as file:
             lock(file, source)  # against a process that still certifies
             before += source.stat().st_size
             content = stored_bytes(source if pack else plain)

@@ -9,11 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import Any, overload
 
 from deformrs.certificate import Certificate, Counts
 from deformrs.config import Config, ConfigValue
-from deformrs.errors import InputError
+from deformrs.errors import InputError, damaged
+from deformrs.limits import JSON_BYTES, MAX_CLASSES, MAX_PARAMETERS, parse_json, read_text
 from deformrs.regions import Region
 from deformrs.rounding import float_down, percent_down
 from deformrs.space import Block, Space
@@ -171,9 +173,11 @@ def to_record(result: Result) -> Config:
 def from_record(record: Any, certify: Callable[[Counts, Space], Certificate]) -> Result:
     """Return the result of a line, certified again; ValueError, KeyError, TypeError if damaged."""
     blocks = tuple(
-        Block(b["family"], b["dim"], Unit(b["unit"]), b["period"])
+        Block(str(b["family"]), b["dim"], Unit(b["unit"]), b["period"])
         for b in record["space"]["blocks"]
     )
+    if sum(block.dim for block in blocks) > MAX_PARAMETERS:
+        raise ValueError(f"more than {MAX_PARAMETERS:,} parameters")
     height, width = record["space"]["size"]
     classes = record["classes"]
     counts = Counts(dense(record["selection"], classes), dense(record["estimation"], classes))
@@ -195,6 +199,8 @@ def sparse(counts: Sequence[int]) -> Config:
 
 def dense(sparse: dict[str, int], classes: int) -> tuple[int, ...]:
     """Return the counts of all classes, as `sparse` stored them; ValueError if damaged."""
+    if not 0 < classes <= MAX_CLASSES:
+        raise ValueError(f"{classes} classes, not 1 to {MAX_CLASSES:,}")
     counts = [0] * classes
     for number, count in sparse.items():
         index = int(number)
@@ -216,10 +222,21 @@ def binding(config: Config) -> Config:
     return {key: value for key, value in config.items() if key not in ("options", REQUESTED)}
 
 
+def digests(config: Config) -> Callable[[Config], str]:
+    """Return the function for the digest of a record of the run, whose configuration it binds."""
+    begun = hashlib.sha256(f"[{json.dumps(binding(config), sort_keys=True)}, ".encode())
+
+    def digest(record: Config) -> str:
+        digest = begun.copy()
+        digest.update(f"{json.dumps(record, sort_keys=True)}]".encode())
+        return digest.hexdigest()[:16]
+
+    return digest
+
+
 def digest(record: Config, config: Config) -> str:
     """Return the digest that binds a record to its content and the run's configuration."""
-    text = json.dumps([binding(config), record], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return digests(config)(record)
 
 
 def signed(record: Config, config: Config) -> str:
@@ -247,13 +264,20 @@ def unsealed(text: str) -> Config:
     Traceback (most recent call last):
     ValueError: changed since it was written
     """
-    try:
-        content = json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    content = parse_json(text)
     if not isinstance(content, dict):
         raise ValueError("not a mapping")
     check = content.pop("check", None)
     if check not in (None, digest(content, {})):
         raise ValueError("changed since it was written")
     return content
+
+
+def read_sealed(path: Path, remedy: str = "restore it") -> Config:
+    """Return the content of a metadata file, which must not be a link."""
+    try:
+        return unsealed(read_text(path, JSON_BYTES, links=False))
+    except InputError:
+        raise
+    except ValueError as error:
+        raise damaged(path, error, remedy) from None

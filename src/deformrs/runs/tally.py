@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,8 +12,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from deformrs.checks import check_integer, is_real
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import DeformRSError, ScarcityWarning
+from deformrs.limits import TABLE_BYTES, Room, parse_json, read_file
 from deformrs.runs.files import write_atomically
 from deformrs.runs.records import dense, digest, signed, sparse
 
@@ -128,7 +129,8 @@ class Tally:
         by hand.
         """
         try:
-            record = _verified(self._path.read_bytes(), self._config)
+            content = read_file(self._path, TABLE_BYTES, links=False)
+            record = _verified(content, self._config)
         except FileNotFoundError:
             return None
         if record is None:
@@ -151,13 +153,20 @@ class Tally:
 def _verified(content: bytes, config: Config) -> Any:
     """Return a record that was written for the run with this configuration, or None."""
     try:
-        record = json.loads(content)
+        record = parse_json(content)
         check = record.pop("check")
         if "images" not in record or check != digest(record, config):
             return None
+        check_integer("step", record["step"], least=0)
+        check_integer("batch_size", record["batch_size"], least=1)
+        if not is_real(record["seconds"]) or "first" not in record:
+            return None
+        if not all(isinstance(image, dict) and "index" in image for image in record["images"]):
+            return None
+        Room(len(content)).take(len(record["counts"]) * record["classes"])
         rows = [dense(row, record["classes"]) for row in record["counts"]]
         return record | {"counts": np.array(rows, dtype=np.int64)}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
 
 

@@ -20,9 +20,10 @@ from torch import Tensor, nn
 
 from deformrs.config import Config
 from deformrs.errors import InputError, damaged
-from deformrs.models.weights import fit_state
+from deformrs.limits import WEIGHTS_BYTES, read_file
+from deformrs.models.weights import check_header, fit_state
 from deformrs.runs.files import make_folder, write_atomically
-from deformrs.runs.records import sealed, unsealed
+from deformrs.runs.records import read_sealed, sealed
 
 STATE = "state.json"
 Tensors = dict[str, Tensor]
@@ -89,7 +90,7 @@ class Checkpoints:
         if not path.exists():
             return None
         try:
-            state: Any = unsealed(path.read_text(encoding="utf-8"))
+            state: Any = read_sealed(path)
             tensors = self._load(state["last"])
             entry = state["best"]
             best = entry and Best(entry["epoch"], entry["accuracy"], self._load(entry))
@@ -109,7 +110,7 @@ class Checkpoints:
         """Return the number of steps after which it was written; 0 if there is none."""
         path = self.folder / STATE
         try:
-            state: Any = unsealed(path.read_text(encoding="utf-8"))
+            state: Any = read_sealed(path)
             return int(state["step"])
         except FileNotFoundError:
             return 0
@@ -131,9 +132,10 @@ class Checkpoints:
         return {"file": name, "sha256": hashlib.sha256(content).hexdigest()}
 
     def _load(self, entry: dict[str, str]) -> Tensors:
-        content = (self.folder / Path(entry["file"]).name).read_bytes()
+        content = read_file(self.folder / Path(entry["file"]).name, WEIGHTS_BYTES, links=False)
         if hashlib.sha256(content).hexdigest() != entry["sha256"]:
             raise ValueError(f"{entry['file']} is not the file that {STATE} names")
+        check_header(content[:8])
         return load(content)
 
 

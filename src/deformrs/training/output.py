@@ -19,7 +19,7 @@ from deformrs.runs.files import (
     open_for_appending,
 )
 from deformrs.runs.folder import difference
-from deformrs.runs.records import sealed, unsealed
+from deformrs.runs.records import read_sealed, sealed
 from deformrs.training.checkpoints import STATE
 
 EPOCHS, CHECKPOINTS = "epochs.jsonl", "checkpoints"
@@ -86,8 +86,8 @@ def check_same(path: Path, config: Config) -> None:
     """Raise if the folder holds a training with other settings."""
     place = path / TRAINING
     try:
-        stored = unsealed(place.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        stored = read_sealed(place)
+    except OSError as error:
         raise damaged(place, error) from None
     there, here = _binding(stored), _binding(json.loads(json.dumps(config)))
     if there != here:

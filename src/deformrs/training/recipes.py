@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import tomllib
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -22,6 +21,7 @@ from deformrs.config import Config
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError, did_you_mean
 from deformrs.geometry import Padding
+from deformrs.limits import TOML_BYTES, parse_toml, read_text
 from deformrs.noise import NoiseLaw
 from deformrs.training.augmentation import Augmentation
 
@@ -234,15 +234,15 @@ def read_recipe(name: str, *, pretrained: bool = False) -> Recipe:
             did_you_mean(name, RECIPES, "check the path"),
         )
     try:
-        return _parsed(name, path.read_text(encoding="utf-8"), pretrained)
+        return _parsed(name, read_text(path, TOML_BYTES), pretrained)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the recipe {name}", "unreadable", str(error), "check it") from None
 
 
 def _parsed(name: str, text: str, pretrained: bool) -> Recipe:
     try:
-        values = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # integers may have too many digits
+        values = parse_toml(text)
+    except ValueError as error:
         raise InputError(
             f"the recipe {name}", f"no TOML ({error})", "must be lines key = value", "fix it"
         ) from None
