@@ -6,7 +6,6 @@ import dataclasses
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
 
 from deformrs.cli.options import (
     EXECUTION,
@@ -286,13 +285,16 @@ def options_from_run(folder: Path) -> tuple[ModelOptions, DataOptions, Smoothing
         for key, value in given.items()
         if key not in EXECUTION  # these are the user's to choose, above all whether to trust code
     }
-    for key in ("model", "data", "deformation", "noise", "weights", "data_root"):
+    for key in ("model", "data", "split", "deformation", "noise", "padding"):
+        if not isinstance(text := values.get(key), str):
+            raise damaged(folder / CONFIG, f"the option {key} is a {type(text).__name__}, not text")
+    for key in ("model", "weights", "data", "data_root", "deformation"):
         text = values.get(key)
-        if not isinstance(text, str | NoneType if key in ("weights", "data_root") else str):
-            raise damaged(folder / CONFIG, f"the option {key} is a {type(text).__name__}")
-        if isinstance(text, str) and key != "noise":
+        if isinstance(text, str):
             find = located_code if key == "deformation" else located
             values[key] = find(text, folder, given)
+        elif text is not None:
+            raise damaged(folder / CONFIG, f"the option {key} is a {type(text).__name__}, not text")
     values["precision"] = stored_precision(config)
     values["held_out"] = HeldOut.from_about(config.get("data"))
     values["download"] = False

@@ -17,7 +17,7 @@ from PIL import Image
 from deformrs.data.image_set import DataRequest, ImageSet
 from deformrs.data.labels import align_classes, check_labels
 from deformrs.data.preparation import Pixels
-from deformrs.errors import InputError, printable
+from deformrs.errors import InputError, first_line, printable
 from deformrs.limits import MAX_IMAGES, open_file, plausible_size
 
 Images = NDArray[np.uint8] | NDArray[np.float32]
@@ -145,7 +145,12 @@ def _check_array(file: zipfile.ZipFile, key: str) -> int:
         if version not in ((1, 0), (2, 0)):
             raise ValueError(f"{key!r} in it has the unknown version {version}")
         read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, _, dtype = read_header(stream)
+        try:
+            shape, _, dtype = read_header(stream)
+        except Exception as error:  # it is a Python literal, which can be damaged in many ways
+            raise ValueError(
+                f"{key!r} in it has an unreadable header ({first_line(error)})"
+            ) from None
         size = math.prod(shape) * dtype.itemsize
         if dtype.hasobject:
             raise ValueError(f"{key!r} in it holds Python objects")

@@ -16,9 +16,9 @@ from deformrs.data.download import DownloadProgress, default_root
 from deformrs.data.folders import LABELS, SUFFIXES, load_folder
 from deformrs.data.image_set import HELD_OUT, DataRequest, HeldOut, ImageSet, Split, StoredSplit
 from deformrs.data.preparation import Pixels, Preparation, pixels_digest
-from deformrs.errors import DeformRSError, InputError, nearest
-from deformrs.runs import Result, StoredRun
-from deformrs.runs.folder import CONFIG, located
+from deformrs.errors import DeformRSError, InputError, damaged, nearest
+from deformrs.runs import CONFIG, Result, StoredRun
+from deformrs.runs.folder import located
 
 
 @dataclass(frozen=True)
@@ -169,18 +169,25 @@ def data_of(run: StoredRun, moved: Path | None = None) -> ImageSet:
             "must name them to have them shown",
             "give certify the path of the data: 'photos/'",
         )
-    names, root = data["class_names"], options["data_root"]
-    source = located(str(options["data"]), run.folder, options)
+    try:
+        names, root = data["class_names"], options["data_root"]
+        preparation = Preparation.from_config(data["preparation"])  # type: ignore[arg-type]
+        source = located(str(options["data"]), run.folder, options)
+        split, num_classes = options["split"], run.config["num_classes"]
+    except KeyError as error:
+        raise damaged(run.folder / CONFIG, error) from None
+    if not isinstance(names, list | None):
+        raise damaged(run.folder / CONFIG, "class_names is no list")
     if moved is not None:
         name = source.partition(":")[0]
         source = f"{name}:{moved}" if name in PUBLISHED else str(moved)
     return load_data(
         source,
-        Preparation.from_config(data["preparation"]),  # type: ignore[arg-type]
-        split=options["split"],  # type: ignore[arg-type]
+        preparation,
+        split=split,  # type: ignore[arg-type]
         held_out=HeldOut.from_about(data),
-        class_names=None if names is None else tuple(map(str, names)),  # type: ignore[arg-type]
-        num_classes=run.config["num_classes"],  # type: ignore[arg-type]
+        class_names=None if names is None else tuple(map(str, names)),
+        num_classes=num_classes,  # type: ignore[arg-type]
         root=None if root is None else Path(located(str(root), run.folder, options)),
         download=False,
     )

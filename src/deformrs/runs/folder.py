@@ -109,10 +109,13 @@ def located(text: str, folder: Path, options: Config) -> str:
     if text in _WORDS or not path or not isinstance(start, str) or Path(path).is_absolute():
         return text
     found = Path(os.path.normpath(folder / start / path))
-    if not found.exists():
-        return text
     # The shorter way to say it, where it is the same from here.
-    shown = path if Path(path).exists() and Path(path).samefile(found) else str(found)
+    try:
+        if not found.exists():
+            return text
+        shown = path if Path(path).exists() and Path(path).samefile(found) else str(found)
+    except (OSError, ValueError):  # a name that no file can have
+        return text
     return f"{prefix}{shown}{':' + name if code else ''}"
 
 
