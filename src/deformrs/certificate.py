@@ -39,8 +39,9 @@ class Counts:
                 raise InputError(
                     f"{stage} counts", repr(values), "must be a tuple", "tuple(counts)"
                 )
-            for value in values:
-                check_integer(f"a count in {stage}", value, least=0)
+            if not all(type(value) is int and value >= 0 for value in values):
+                for value in values:  # names the first
+                    check_integer(f"a count in {stage}", value, least=0)
         if len(self.selection) != len(self.estimation) or len(self.selection) < 2:
             raise InputError(
                 "the number of classes",

@@ -197,8 +197,8 @@ class Room:
     """
 
     def __init__(self, size: int) -> None:
-        # 2**24 numbers take 128 MiB. Of 20,000 classes, of which each line names one, 36 per byte.
-        self._left = min(2**28, 2**24 + 64 * size)
+        # 2**24 numbers take 128 MiB. A line for 20,000 classes that names one has 90 per byte.
+        self._left = min(2**29, 2**24 + 128 * size)
 
     def take(self, numbers: int) -> None:
         """Raise ValueError if there is no room left for so many numbers more."""

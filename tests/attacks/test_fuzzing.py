@@ -13,6 +13,7 @@ import io
 import json
 import lzma
 import os
+import resource
 import signal
 import sys
 import sysconfig
@@ -175,7 +176,7 @@ def places(value: object) -> Iterator[tuple[Any, Any]]:
     if isinstance(value, dict | list):
         for key in value if isinstance(value, dict) else range(len(value)):
             yield value, key
-            yield from places(value[key])  # type: ignore[call-overload]
+            yield from places(value[key])
 
 
 def restructured(value: Any, mutations: Sequence[Mutation]) -> Any:
@@ -546,7 +547,7 @@ OWN = tuple(
     str(Path(place).resolve())
     for place in (
         *(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-        *(sys.prefix, sys.base_prefix, Path(deformrs.__file__).parent, "/proc/self", "/dev/fd"),
+        *(sys.prefix, sys.base_prefix, os.path.dirname(deformrs.__file__), "/proc/self", "/dev/fd"),
     )
 )
 CHANGES = ("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.chmod")
@@ -572,7 +573,6 @@ sys.addaudithook(watch)
 @contextmanager
 def bounded(folder: Path) -> Iterator[None]:
     """Raise in what uses 10 s of the processor, 1 GiB of memory or files outside the folder."""
-    resource = pytest.importorskip("resource")
     status = Path("/proc/self/statm")
     before = resource.getrlimit(resource.RLIMIT_AS)
     if status.exists():

@@ -132,7 +132,10 @@ class Checkpoints:
         return {"file": name, "sha256": hashlib.sha256(content).hexdigest()}
 
     def _load(self, entry: dict[str, str]) -> Tensors:
-        content = read_file(self.folder / Path(entry["file"]).name, WEIGHTS_BYTES, links=False)
+        name = Path(entry["file"]).name
+        if name == "..":
+            raise ValueError(f"{name!r} is no file of this folder")
+        content = read_file(self.folder / name, WEIGHTS_BYTES, links=False)
         if hashlib.sha256(content).hexdigest() != entry["sha256"]:
             raise ValueError(f"{entry['file']} is not the file that {STATE} names")
         check_header(content[:8])
