@@ -27,8 +27,8 @@ from PIL import Image
 from safetensors.torch import save
 
 from commands import deformrs as command
-from deformrs.cli.defaults import options_from_run, options_of
-from deformrs.cli.options import ModelOptions, SmoothingOptions
+from deformrs.cli.defaults import find_trained, options_from_run, options_of
+from deformrs.cli.options import DataOptions, ModelOptions, SmoothingOptions
 from deformrs.cli.sweep_file import read_sweep
 from deformrs.data import load_data, load_image
 from deformrs.data.labels import read_class_names
@@ -48,6 +48,7 @@ from deformrs.models import onnx as onnx_files
 from deformrs.models.onnx import external_files
 from deformrs.models.weights import read_state
 from deformrs.runs import read_run
+from deformrs.runs.files import file_digest
 from deformrs.runs.records import digests, signed
 from deformrs.training.recipes import read_recipe
 from made_runs import many, stored
@@ -542,14 +543,41 @@ def _length(content: bytes) -> bytes:
     return bytes([*digits, number])
 
 
+def test_guarantee_load_onnx_reads_and_binds_files_of_its_folder(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    helper, path = onnx.helper, tmp_path / "net/a.onnx"
+    (tmp_path / "net/sub").mkdir(parents=True)
+    for place in (tmp_path / "secret", tmp_path / "net/sub/w"):
+        place.write_bytes(WEIGHTS.tobytes())
+    for location in ("sub/w", "../secret"):
+        graph = helper.make_graph(
+            [
+                helper.make_node("Flatten", ["x"], ["f"], axis=1),
+                helper.make_node("MatMul", ["f", "w"], ["y"]),
+            ],
+            "g",
+            [helper.make_tensor_value_info("x", 1, ["n", 3, 1, 1])],
+            [helper.make_tensor_value_info("y", 1, ["n", 4])],
+            [outside(location)],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        path.write_bytes(model.SerializeToString())
+        if location == "sub/w":
+            files = load_model(path).about["files"]
+            assert files == {
+                "a.onnx": file_digest(path),
+                "sub/w": file_digest(tmp_path / "net/sub/w"),
+            }
+    with pytest.raises(InputError, match="'../secret' of the ONNX file .* is outside its folder"):
+        load_model(path)
+
+
 @pytest.mark.parametrize("version", ["1.17.3", "1.23.2"])
 def test_a_runtime_that_reads_other_files_is_refused(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime = pytest.importorskip("onnxruntime")
-    (tmp_path / "a.onnx").write_bytes(inside_a("initializer", outside("../a")).SerializeToString())
-    with pytest.raises(InputError, match="outside its folder"):
-        load_model(tmp_path / "a.onnx")
+    (tmp_path / "a.onnx").write_bytes(b"")
     monkeypatch.setattr(runtime, "__version__", version)
     with pytest.raises(InputError, match=rf"onnxruntime is {version}; it must be 1\.24 or newer"):
         load_model(tmp_path / "a.onnx")
@@ -620,7 +648,7 @@ def test_a_run_downloads_no_model(
     assert named.download
 
 
-def test_a_training_starts_no_download(tmp_path: Path) -> None:
+def test_guarantee_data_for_starts_no_download(tmp_path: Path) -> None:
     folder = tmp_path / "net"
     save_model(folder, SmallCNN(width=1), Preparation(channels=1))
     options = {
@@ -634,3 +662,28 @@ def test_a_training_starts_no_download(tmp_path: Path) -> None:
     printed = command("certify", "--model", folder, "--out", tmp_path / "run", code=1)
     assert "name the data yourself, as --data mnist" in printed.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"net"}
+    trained = find_trained(str(folder))
+    assert trained is not None
+    assert not trained.data_for(DataOptions("")).download
+    assert trained.data_for(DataOptions("mnist")) == DataOptions("mnist")  # in the usual folder
+
+
+def test_a_report_and_a_prediction_take_larger_images_on_request(
+    tmp_path: Path, network: Path
+) -> None:
+    (tmp_path / "a").mkdir()
+    Image.new("L", (28, 28), 90).save(tmp_path / "a/0.png")
+    given = ("--model", network, "--deformation", "rotation", "--noise", "uniform:30deg")
+    less = ("--max-pixels", "783")
+    printed = command("predict", tmp_path / "a/0.png", *given, "--n", "20", *less, code=1)
+    assert "more than 783 pixels" in printed.stderr
+    assert "max-pixels" in printed.stderr
+    command("predict", tmp_path / "a/0.png", *given, "--n", "20", "--max-pixels", "784")
+    (tmp_path / "data/0").mkdir(parents=True)
+    Image.new("L", (28, 28), 90).save(tmp_path / "data/0/0.png")
+    run = ("--data", tmp_path / "data", "--n", "20", "--device", "cpu", "--out", tmp_path / "run")
+    command("certify", *given, *run)
+    assert "max_pixels" not in (tmp_path / "run/config.json").read_text()
+    printed = command("report", tmp_path / "run", *less)
+    assert "more than 783 pixels" in printed.stderr
+    assert "pixels" not in command("report", tmp_path / "run").stderr

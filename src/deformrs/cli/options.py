@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 import click
 
 from deformrs.checks import check_integer
-from deformrs.cli.parameters import BatchSize, NonEmpty, Numbers, Word, class_names_option
+from deformrs.cli.parameters import (
+    BatchSize,
+    NonEmpty,
+    Numbers,
+    Word,
+    class_names_option,
+    max_pixels_option,
+)
 from deformrs.config import Config
 from deformrs.data import HeldOut, ImageSet, load_data
 from deformrs.data.download import DownloadProgress
@@ -21,7 +28,6 @@ from deformrs.data.preparation import Interpolation, Preparation
 from deformrs.errors import InputError
 from deformrs.execution import Compiled, chosen_device
 from deformrs.geometry import Padding
-from deformrs.limits import MAX_PIXELS
 from deformrs.models import (
     LoadedModel,
     PrecisionChoice,
@@ -267,11 +273,7 @@ preparation_options = (
     click.option("--channels", type=int, help="1 for grey, 3 for colour."),
     click.option("--mean", type=Numbers(), help="Subtracted from each channel of [0, 1]."),
     click.option("--std", type=Numbers(), help="Each channel is then divided by it."),
-    click.option(
-        "--max-pixels",
-        type=click.IntRange(min=1),
-        help=f"Largest image that is read, in pixels.  [{MAX_PIXELS:,}]",
-    ),
+    max_pixels_option,
 )
 
 trust_code_option: Decorator = click.option(

@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from deformrs.errors import did_you_mean
+from deformrs.limits import MAX_PIXELS
 
 
 class Word(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3
@@ -90,6 +91,13 @@ class_names_option = click.option(
     "--class-names",
     type=ClassNames(),
     help="File of the model's class names in its order: one per line, or JSON.",
+)
+
+
+max_pixels_option = click.option(
+    "--max-pixels",
+    type=click.IntRange(min=1),
+    help=f"Largest image that is read, in pixels.  [{MAX_PIXELS:,}]",
 )
 
 

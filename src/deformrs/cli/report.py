@@ -15,6 +15,7 @@ from deformrs.cli.parameters import (
     Word,
     check_writable,
     class_names_option,
+    max_pixels_option,
     split_list,
 )
 from deformrs.cli.terminal import echo
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, path_type=Path),
     help="Where the images are now, if they have moved since they were certified.",
 )
+@max_pixels_option
 @click.option("--open", "shown", is_flag=True, help="Open the page in the browser.")
 @click.option(
     "--export",
@@ -83,6 +85,7 @@ def report(
     thumbnails: int | None,
     no_images: bool,
     moved: Path | None,
+    max_pixels: int | None,
     shown: bool,
     export: Path | None,
 ) -> None:
@@ -100,6 +103,7 @@ def report(
     """
     from deformrs.data.loading import StoredImages
     from deformrs.errors import InputError
+    from deformrs.limits import MAX_PIXELS
     from deformrs.report.captions import (
         certified_words,
         incomplete_words,
@@ -132,7 +136,7 @@ def report(
     if class_names is not None:
         stored = [_named(run, class_names) for run in stored]
     sections = sections_of(stored, radii=split_list(radii), regions=regions, reference=reference)
-    reader = None if no_images else StoredImages(moved)
+    reader = None if no_images else StoredImages(moved, max_pixels or MAX_PIXELS)
     out = out or below(next(folder for folder in folders if folder not in files), "report")
     page = write_sections(
         sections, out, images=reader, thumbnails=thumbnails, title=title, note=note

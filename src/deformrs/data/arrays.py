@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import warnings
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -96,7 +97,9 @@ def load_npz(path: Path, request: DataRequest) -> ArraySet:
     name = printable(path.name)
     split_keys = (f"x_{request.split}", f"y_{request.split}")
     try:
-        with open_file(path) as raw:
+        with open_file(path) as raw, warnings.catch_warnings():
+            # About headers that Python 2 wrote, which are read as well.
+            warnings.simplefilter("ignore", UserWarning)
             if not zipfile.is_zipfile(raw):
                 raise zipfile.BadZipFile("it is no zip file of arrays")
             with zipfile.ZipFile(raw) as file:
@@ -130,9 +133,9 @@ def load_npz(path: Path, request: DataRequest) -> ArraySet:
 
 
 def _check_array(file: zipfile.ZipFile, key: str) -> int:
-    """Return the number of images or labels in an array, from its header; ValueError if damaged.
+    """Return the number of images or labels in an array, from its header.
 
-    Guarantee: what passes takes no more memory than its size in the file makes plausible.
+    ValueError if it is damaged, or takes more memory than its size in the file makes plausible.
     """
     info = file.getinfo(f"{key}.npy")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

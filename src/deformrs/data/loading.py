@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from deformrs.data.folders import LABELS, SUFFIXES, load_folder
 from deformrs.data.image_set import HELD_OUT, DataRequest, HeldOut, ImageSet, Split, StoredSplit
 from deformrs.data.preparation import Pixels, Preparation, pixels_digest
 from deformrs.errors import DeformRSError, InputError, damaged, nearest
+from deformrs.limits import MAX_PIXELS
 from deformrs.runs import CONFIG, Result, StoredRun
 from deformrs.runs.folder import located
 
@@ -156,7 +158,7 @@ def _path(text: str) -> Path:
     return path
 
 
-def data_of(run: StoredRun, moved: Path | None = None) -> ImageSet:
+def data_of(run: StoredRun, moved: Path | None = None, max_pixels: int = MAX_PIXELS) -> ImageSet:
     """Return the dataset that the configuration of a run names, or its images where they moved.
 
     Guarantee: nothing is downloaded and no folder is made, whatever the configuration says.
@@ -183,7 +185,7 @@ def data_of(run: StoredRun, moved: Path | None = None) -> ImageSet:
         source = f"{name}:{moved}" if name in PUBLISHED else str(moved)
     return load_data(
         source,
-        preparation,
+        dataclasses.replace(preparation, max_pixels=max_pixels),
         split=split,  # type: ignore[arg-type]
         held_out=HeldOut.from_about(data),
         class_names=None if names is None else tuple(map(str, names)),
@@ -218,8 +220,8 @@ class StoredImages:
     not the certified one is never returned.
     """
 
-    def __init__(self, moved: Path | None = None) -> None:
-        self._moved = moved
+    def __init__(self, moved: Path | None = None, max_pixels: int = MAX_PIXELS) -> None:
+        self._moved, self._max_pixels = moved, max_pixels
         self._sets: dict[Path, ImageSet | None] = {}
         self.missing: list[str] = []
 
@@ -241,7 +243,7 @@ class StoredImages:
 
     def _open(self, run: StoredRun) -> ImageSet | None:
         try:
-            return data_of(run, self._moved)
+            return data_of(run, self._moved, self._max_pixels)
         except (DeformRSError, OSError) as error:
             self.missing.append(f"the images of {run.folder} are not shown: {error}")
             return None
