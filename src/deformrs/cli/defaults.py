@@ -285,8 +285,9 @@ def options_from_run(folder: Path) -> tuple[ModelOptions, DataOptions, Smoothing
         for key, value in given.items()
         if key not in EXECUTION  # these are the user's to choose, above all whether to trust code
     }
-    for key in ("model", "data", "split", "deformation", "noise", "padding"):
-        if not isinstance(text := values.get(key), str):
+    usual = {"split": "test", "padding": "zeros"}
+    for key in ("model", "data", "deformation", "noise", *usual):
+        if not isinstance(text := values.get(key, usual.get(key)), str):
             raise damaged(folder / CONFIG, f"the option {key} is a {type(text).__name__}, not text")
     for key in ("model", "weights", "data", "data_root", "deformation"):
         text = values.get(key)
