@@ -30,7 +30,7 @@ def incomplete_beta(a: Fraction, b: Fraction, x: Fraction) -> Any:
 
     I_x(a, b) = x^a (1-x)^b / (a B(a, b)) Σ_k Π_{j<k} x (a+b+j) / (a+1+j), summed in integers.
     """
-    if x > Fraction(1, 2):
+    if x > Fraction(1, 2) and x * (a + b) > a:  # below the mean, tiny values would cancel
         return 1 - incomplete_beta(b, a, 1 - x)
     term = total = 1 << 240
     up, down = Fraction(a + b), Fraction(a + 1)

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from deformrs.checks import check_alpha, check_integer, is_real
+from deformrs.checks import check_integer, is_real
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.rounding import format_down
 from deformrs.space import Shift, Space
@@ -215,7 +215,6 @@ class Certificate:
         >>> c.at(alpha=0.05).radius > c.radius
         True
         """
-        check_alpha(alpha, below=0.5 if self.method.startswith("anytime") else 1.0)
         again = self.law.certify(self.counts, self.space, alpha, self.method)
         return replace(again, seed=self.seed, preview=self.preview)
 

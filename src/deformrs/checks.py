@@ -61,10 +61,37 @@ def check_size(size: object) -> None:
         check_integer(name, value, least=1)
 
 
+LEAST_ALPHA = 1e-200
+"""The least level of a bound: binomial tails below 1e-240 are lost to underflow in SciPy."""
+
+SEED_BITS = 64
+"""The entropy of a seed. Samples drawn from it cannot support a level below one in 2**64."""
+
+
 def check_alpha(alpha: float, below: float = 1.0) -> None:
-    """Raise unless alpha lies strictly between 0 and `below`."""
+    """Raise unless alpha is a level of a bound: at least LEAST_ALPHA, and less than `below`."""
     if not (is_real(alpha) and 0 < alpha < below):
         raise InputError("alpha", repr(alpha), f"must lie in (0, {below:g})", "e.g. 0.001")
+    if alpha < LEAST_ALPHA:
+        raise InputError(
+            "alpha",
+            f"{alpha:g}",
+            f"must be at least {LEAST_ALPHA:g}: floats cannot hold smaller binomial tails",
+            "e.g. 1e-9",
+        )
+
+
+def check_sampled_alpha(alpha: float, below: float = 1.0) -> None:
+    """Raise unless samples drawn from a seed can support the level alpha, less than `below`."""
+    check_alpha(alpha, below)
+    if alpha < 2.0**-SEED_BITS:
+        raise InputError(
+            "alpha",
+            f"{alpha:g}",
+            f"must be at least 2**-{SEED_BITS}, about {2.0**-SEED_BITS:.1g}, which is as likely as "
+            "guessing the seed: its entropy is the limit",
+            "e.g. 1e-9",
+        )
 
 
 def check_hits(hits: int, trials: int) -> None:

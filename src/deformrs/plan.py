@@ -6,17 +6,15 @@ import secrets
 from dataclasses import dataclass, field
 
 from deformrs.certificate import Counts
-from deformrs.checks import check_alpha, check_integer, check_seed
+from deformrs.checks import SEED_BITS, check_integer, check_seed
 from deformrs.errors import InputError
 from deformrs.noise import NoiseLaw
 from deformrs.space import Space
-from deformrs.statistics import bound, capped_method, check_method, is_anytime
+from deformrs.statistics import bound, capped_method, check_level, check_method
 from deformrs.stopping import Rule, Stopping
 
 MOST = 10**9
 """The most samples of an image: hours on the fastest device."""
-
-SEED_BITS = 64
 
 
 def fresh_seed() -> int:
@@ -58,15 +56,6 @@ class SamplingPlan:
     def __post_init__(self) -> None:
         check_integer("n", self.n, least=1)
         check_integer("n0", self.n0, least=1)
-        check_alpha(self.alpha)
-        if self.alpha < 2.0**-SEED_BITS:
-            raise InputError(
-                "alpha",
-                f"{self.alpha:g}",
-                f"must be at least 2**-{SEED_BITS}, about {2.0**-SEED_BITS:.1g}: with fewer than "
-                "one in that many seeds no certificate can fail",
-                "e.g. 1e-9",
-            )
         check_seed("seed", self.seed)
         for name in ("n", "n0"):
             if getattr(self, name) > MOST:
@@ -75,10 +64,9 @@ class SamplingPlan:
                 )
         for name in ("n", "n0", "seed"):  # NumPy's integers cannot be stored in a run
             object.__setattr__(self, name, int(getattr(self, name)))
-        object.__setattr__(self, "alpha", float(self.alpha))
         object.__setattr__(self, "bound", self._choose_bound())
-        if is_anytime(self.bound):
-            check_alpha(self.alpha, below=0.5)
+        check_level(self.alpha, self.bound)
+        object.__setattr__(self, "alpha", float(self.alpha))
 
     def _choose_bound(self) -> str:
         capped = capped_method(self.n)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from deformrs.bars import CertificationBar, Progress, ProgressChoice
 from deformrs.certificate import Certificate, Counts
-from deformrs.checks import check_alpha, check_choice, check_integer, check_seed
+from deformrs.checks import check_choice, check_integer, check_sampled_alpha, check_seed
 from deformrs.deformations import Deformation
 from deformrs.determinism import Replay, check_evaluating, check_fixed
 from deformrs.errors import InputError, NoMemoryError
@@ -231,7 +231,7 @@ class SmoothedClassifier:
         Guarantee: the prediction differs from the true most probable class with probability at most
         alpha (a two-sided binomial test between the two classes seen most often).
         """
-        check_alpha(alpha)
+        check_sampled_alpha(alpha)
         counts = self.count(image, n, Stage.PREDICT, seed=seed, index=index, shift=shift)
         second, first = sorted(range(len(counts)), key=lambda c: (counts[c], -c))[-2:]
         return first if sign_test(counts[first], counts[second]) <= alpha else None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,11 +14,13 @@ from torch import Tensor
 
 import deformrs
 from commands import deformrs as command
+from commands import fails
 from deformrs import SamplingPlan, SmoothedClassifier, Stopping, Translation, Uniform
+from deformrs.checks import SEED_BITS
+from deformrs.cli.options import SamplingOptions
 from deformrs.dataset import certify_dataset
 from deformrs.errors import InputError
-from deformrs.plan import SEED_BITS
-from deformrs.runs import load_run, read_config
+from deformrs.runs import load_run, read_config, read_run
 from examples import IMAGE, smoothed
 
 SIZE = (12, 12)
@@ -155,10 +157,47 @@ def test_predict_draws_a_seed_and_gives_every_image_its_own_noise(
 
 
 @pytest.mark.parametrize("alpha", [1e-20, 1e-100])
-def test_no_level_below_that_of_guessing_the_seed_is_promised(alpha: float) -> None:
-    with pytest.raises(InputError, match=r"alpha is 1e-\d+; it must be at least 2\*\*-64"):
-        SamplingPlan(alpha=alpha)
-    assert dataclasses.replace(SamplingPlan(), alpha=2.0**-64).alpha == 2.0**-64
+def test_no_level_below_that_of_guessing_the_seed_is_promised(
+    tmp_path: Path, network: Path, alpha: float
+) -> None:
+    """Neither for new samples nor for stored counts, in Python or on the command line."""
+    limit = r"alpha.* is 1e-\d+; it must be at least 2\*\*-64, .*: its entropy is the limit"
+    g, least = smoothed(), 2.0**-64
+    run = tmp_path / "run"
+    results = list(certify_dataset(g, [(IMAGE, 0)], n=200, out=run))
+    certificate = results[0].certificate
+    counts, space = certificate.counts, certificate.space
+    calls: list[Callable[[float], object]] = [
+        lambda level: SamplingPlan(alpha=level),
+        lambda level: g.certify(IMAGE, n=200, alpha=level),
+        lambda level: g.predict(IMAGE, n=200, alpha=level),
+        lambda level: certificate.at(alpha=level),
+        lambda level: g.noise.certify(counts, space, level),
+        lambda level: read_run(run, alpha=level),
+        lambda level: SamplingOptions(alpha=level),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match=limit):
+            call(alpha)
+        call(least)
+    level = ("--alpha", str(alpha))
+    noise = ("--model", network, "--deformation", "rotation", "--noise", "uniform:30deg", *level)
+    Image.new("L", (28, 28)).save(tmp_path / "image.png")
+    (tmp_path / "some.toml").write_text(
+        'out = "runs"\n[train]\ndata = "digits"\nmodel = "small_cnn"\nepochs = 1\n'
+        f"[certify]\nalpha = {alpha}\n"
+        '[[runs]]\ndeformation = "rotation"\nnoise = "uniform:30deg"\n'
+    )
+    for words in (
+        ("certify", *noise, "--data", "digits", "--out", "new"),
+        ("predict", "image.png", *noise),
+        ("report", run, *level),
+        ("gallery", "--run", run, *level),
+        ("sweep", "some.toml"),
+    ):
+        assert re.search(limit, fails(*words, cwd=tmp_path))
+    assert not (tmp_path / "new").exists()
+    assert not (tmp_path / "runs").exists()
 
 
 def test_the_noise_of_two_images_differs() -> None:

@@ -8,6 +8,7 @@ import math
 import operator
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,16 +17,21 @@ from hypothesis import strategies as st
 from scipy.stats import beta, binom, binomtest
 
 from deformrs.certificate import Bound, Counts
+from deformrs.checks import LEAST_ALPHA
 from deformrs.errors import InputError
 from deformrs.rounding import complement_up
 from deformrs.statistics import (
     METHODS,
+    anytime_lower,
+    anytime_upper,
     bound,
+    capped_lower,
     clopper_pearson_lower,
     clopper_pearson_upper,
     sign_test,
 )
 from deformrs.statistics.bounds import last_safe, last_safe_each
+from exact import HP, log_e, upper_tail
 
 
 @st.composite
@@ -336,3 +342,58 @@ def test_guarantee_last_safe_each_is_last_safe_of_each() -> None:
 def test_answers_that_are_no_numbers_leave_every_range_where_it_began() -> None:
     found = last_safe_each(lambda p, which: p * math.nan > 0, np.zeros(3), np.ones(3))
     assert found.tolist() == [0.0, 0.0, 0.0]
+
+
+# ---------------------------------------------------------------- the least alpha
+
+GRID = [
+    (hits, trials)
+    for trials in (1, 2, 10, 100, 1000, 10**5)
+    for hits in {0, 1, trials // 10, trials // 2, 9 * trials // 10, trials - 1, trials}
+]
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 2.0**-64, 1e-100, LEAST_ALPHA])
+def test_guarantee_every_bound_holds_down_to_the_least_alpha(alpha: float) -> None:
+    """37 counts, extremes among them, against exact tails and exact evidence of 60 digits."""
+    for hits, trials in GRID:
+        lower = clopper_pearson_lower(hits, trials, alpha)
+        upper = clopper_pearson_upper(trials - hits, trials, alpha)
+        if hits == 0:
+            assert (lower, upper, anytime_lower(hits, trials, alpha)) == (0, 1, 0)
+            continue
+        # The safety margin moves p by 1e-11, and the tail by up to hits / p times that.
+        slack = 1.1e-11 * trials / (1 - lower)
+        assert 1 - slack <= upper_tail(hits, trials, Fraction(lower)) / HP.mpf(alpha) <= 1
+        if upper < 1:
+            tail = upper_tail(hits, trials, 1 - Fraction(upper)) / HP.mpf(alpha)
+            assert 1 - 1.1e-11 * trials / (1 - upper) <= tail <= 1
+        evidence = log_e(hits, trials, Fraction(anytime_lower(hits, trials, alpha)))
+        assert 0 <= evidence + HP.log(alpha) <= 1e-6
+        assert anytime_upper(trials - hits, trials, alpha) >= 1 - anytime_lower(hits, trials, alpha)
+
+
+@pytest.mark.parametrize("alpha", [2.0**-64, LEAST_ALPHA])
+@pytest.mark.parametrize("hits", [10**6, 9 * 10**6])
+def test_guarantee_bounds_of_ten_million_samples_hold_down_to_the_least_alpha(
+    hits: int, alpha: float
+) -> None:
+    lower = clopper_pearson_lower(hits, 10**7, alpha)
+    assert 0.99 <= upper_tail(hits, 10**7, Fraction(lower)) / HP.mpf(alpha) <= 1
+    evidence = log_e(hits, 10**7, Fraction(anytime_lower(hits, 10**7, alpha)))
+    assert 0 <= evidence + HP.log(alpha) <= 1e-5
+
+
+@pytest.mark.parametrize("alpha", [LEAST_ALPHA / 2, 1e-250, 1e-300])
+def test_levels_at_which_tails_underflow_are_refused(alpha: float) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: clopper_pearson_lower(9, 10, alpha),
+        lambda: clopper_pearson_upper(9, 10, alpha),
+        lambda: anytime_lower(9, 10, alpha),
+        lambda: anytime_upper(9, 10, alpha),
+        lambda: capped_lower(9, 10, alpha, 20),
+        *(partial(bound, Counts((1, 0), (9, 1)), alpha, method) for method in METHODS),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match=r"alpha is .*; it must be at least 1e-200"):
+            call()

@@ -124,6 +124,7 @@ class NoiseLaw(Configurable, ABC):
         certificate is false with probability at most alpha.
         """
         self.check(space)
+        statistics.check_level(alpha, method)
         bound = statistics.bound(counts, alpha, method)
         if bound.decides:
             prediction, radii = counts.candidate, self.radii(bound, space)

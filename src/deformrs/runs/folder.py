@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from deformrs.certificate import Certificate, Counts
-from deformrs.checks import check_alpha
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError, damaged, quoted
 from deformrs.limits import JSON_BYTES, LINE_BYTES, Room, parse_json, read_file, read_json
@@ -57,7 +56,7 @@ from deformrs.runs.records import (
 from deformrs.runs.request import requested_indices, with_request
 from deformrs.runs.tally import Tally, remove_tally
 from deformrs.space import Space
-from deformrs.statistics import check_method, is_anytime
+from deformrs.statistics import check_level
 
 
 def difference(found: Config, requested: Config) -> str:
@@ -349,8 +348,7 @@ def read_results(
         raise damaged(folder / CONFIG, error) from None
     alpha = settings["alpha"] if alpha is None else alpha
     method = settings["method"] if method is None else method
-    check_alpha(alpha)  # before any line is read, or each would be called damaged
-    check_method(method)
+    check_level(alpha, method)  # before any line is read, or each would be called damaged
     if "stopping" in config and method not in ("anytime", settings["method"]):
         raise InputError(
             "the method",
@@ -358,8 +356,6 @@ def read_results(
             f"must be {settings['method']!r} or 'anytime' for a run whose sampling stopped early",
             "leave it out; any other bound would err more often than alpha",
         )
-    if is_anytime(method):
-        check_alpha(alpha, below=0.5)
 
     room = Room(len(content))
 

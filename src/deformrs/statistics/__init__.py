@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from deformrs.certificate import Bound, Counts
+from deformrs.checks import check_sampled_alpha
 from deformrs.errors import InputError
 from deformrs.statistics.bounds import (
     bonferroni,
@@ -55,6 +56,12 @@ def check_method(method: object) -> None:
         raise InputError("method", repr(method), "must be a known bound", f"{known}, anytime:1000")
 
 
+def check_level(alpha: float, method: str) -> None:
+    """Raise unless certificates of sampled counts can have the level alpha by that bound."""
+    check_method(method)
+    check_sampled_alpha(alpha, below=0.5 if is_anytime(method) else 1.0)
+
+
 def _bound_of(method: str) -> Callable[[Counts, float], Bound] | None:
     found = re.fullmatch(r"anytime:([1-9][0-9]{0,15})", method, re.ASCII)
     if found is not None:
@@ -84,6 +91,7 @@ __all__ = [
     "bound",
     "capped_lower",
     "capped_method",
+    "check_level",
     "check_method",
     "clopper_pearson_lower",
     "clopper_pearson_upper",
