@@ -119,7 +119,8 @@ class Checkpoints:
 
     def clear(self) -> None:
         """Remove the folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
 
     def _damaged(self, error: Exception) -> InputError:
         remedy = "restore it, or remove that folder to begin again"
