@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ACTIVATE := to use deformrs in this terminal: source .venv/bin/activate
 
-.PHONY: help quickstart test lint types unit results clean
+.PHONY: help quickstart test lint types unit soak results clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this help
@@ -24,6 +24,9 @@ types: .venv/dev  ## Run mypy
 
 unit: .venv/dev  ## Run the tests, on all cores
 	$(BIN)/pytest -n auto --dist loadfile
+
+soak: .venv/dev  ## Let every file operation of every command fail, or be the last: 10 minutes
+	$(BIN)/python tests/attacks/faults.py --out results/reliability
 
 results: .venv/ready  ## Remake results/README.md, summary.csv and figures from the stored runs
 	$(BIN)/python results/make.py

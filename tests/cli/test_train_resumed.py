@@ -1,4 +1,4 @@
-"""Trainings that were interrupted or killed resume, in one process or several."""
+"""Trainings that were interrupted resume, in one process or several."""
 
 from __future__ import annotations
 
@@ -25,47 +25,6 @@ def test_a_finished_training_is_left_as_it_is(data: Path, usual: Path) -> None:
     with pytest.raises(InputError, match=r"seed: 0 there, 1 here.*choose another folder"):
         run_inside("train", "--data", data, *QUICK, "--seed", "1", "--out", usual)
     assert {path: path.stat().st_mtime_ns for path in usual.rglob("*.*")} == before
-
-
-KILLED = """
-import os, signal
-from deformrs.cli import main
-from deformrs.training import loop
-from deformrs.training.checkpoints import Checkpoints
-
-loop.SECONDS_BETWEEN_REPORTS = -1.0  # a checkpoint in every step
-write = Checkpoints.write
-
-def write_and_die(checkpoints, snapshot):
-    write(checkpoints, snapshot)
-    if snapshot.step == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-Checkpoints.write = write_and_die
-main()
-"""
-
-
-def test_resume_after_sigkill_in_the_middle_of_an_epoch(
-    data: Path, usual: Path, tmp_path: Path
-) -> None:
-    """A process is killed within an epoch; another one resumes to the very same weights."""
-    out = tmp_path / "killed"
-    options = ["train", "--data", str(data), *QUICK, "--out", str(out)]
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, *options, "--checkpoint-seconds", "0"],
-        env=ENVIRONMENT,
-        stdout=subprocess.DEVNULL,
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL
-    assert json.loads((out / "checkpoints" / "state.json").read_text())["step"] == 3
-    with pytest.raises(InputError, match="not finished"):
-        run_inside("certify", "--model", out)
-    assert "resuming after 0.6 epochs" in run_inside(*options)
-    for name in ("model.safetensors", "model.json", "best/model.safetensors"):
-        assert (out / name).read_bytes() == (usual / name).read_bytes()
-    assert not (out / "checkpoints").exists()
 
 
 @pytest.mark.parametrize(
