@@ -1,4 +1,4 @@
-"""Everything that can go wrong with the files of the commands: `make soak` writes the table.
+"""Kills, faults and power cuts at every file operation of the commands: `make soak`.
 
 python tests/attacks/faults.py --out results/reliability
 python tests/attacks/faults.py --verb pack --sample 20
@@ -98,7 +98,7 @@ def warm_up() -> None:
 
 
 def subjects(place: Path, verbs: Sequence[str]) -> Iterator[Subject]:
-    """Yield the commands, each in a folder with what it needs."""
+    """Yield the commands, each in a folder that is prepared for it."""
     for verb, (words, prepare) in COMMANDS.items():
         if verbs and not any(fnmatch(verb, v) for v in verbs):
             continue
@@ -146,7 +146,7 @@ def digit() -> None:
 
 
 def interrupt() -> None:
-    """Leave of a run what a kill leaves: the first result and half of the second."""
+    """Cut a run after the first result and half of the second, as a kill does."""
     path = Path("runs/one/certificates.jsonl")
     first, second, *_ = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(first + second[:100])
@@ -164,11 +164,11 @@ COMMANDS: dict[str, tuple[list[str], list[Program]]] = {
     "report, again": (REPORT, [*RUN, deformrs(*REPORT, "--title", "Older", "--radii", "1deg")]),
     "predict": (["predict", "1.png", "--run", "runs/one", "--seed", "0"], [*RUN, digit]),
 }
-"""The command that is examined, and what makes its folder."""
+"""By verb: the words of the command, and the programs that prepare its folder."""
 
 
 Place = tuple[Subject, int, str]
-"""A command, the number of one of its operations, and what goes wrong there."""
+"""A command, the number of one of its operations, and the kind of kill or fault there."""
 
 
 def sample(places: Sequence[Place], count: int) -> list[Place]:
@@ -184,7 +184,7 @@ def sample(places: Sequence[Place], count: int) -> list[Place]:
 
 
 def examine(verbs: Sequence[str] = (), count: int | None = None) -> Iterator[Case]:
-    """Yield what came of everything that can go wrong, or of `count` such places."""
+    """Yield the results of all cases, or of a sample of `count`."""
     warm_up()
     with tempfile.TemporaryDirectory() as folder:
         made = list(subjects(Path(folder).resolve(), verbs))
@@ -195,7 +195,7 @@ def examine(verbs: Sequence[str] = (), count: int | None = None) -> Iterator[Cas
 
 @dataclass
 class Row:
-    """What came of one kind of operation of a verb."""
+    """The results of the cases at one kind of operation of a verb."""
 
     verb: str
     operation: str
@@ -233,7 +233,7 @@ def rows_of(cases: Sequence[Case]) -> list[Row]:
     return [*listed, total]
 
 
-PAGE = """# What a kill, a fault or a power cut leaves behind
+PAGE = """# Kills, faults and power cuts
 
 Each file operation of each command goes wrong in turn, in a folder of its own: the process is
 killed before it, after it and, where it writes, half-way; the power is cut before it and after the
@@ -242,8 +242,9 @@ the disk is full from its middle on. Then the same command runs again, without a
 
 A case fails unless
 
-- a fault ends the command with one line of error that names the file, or with a warning that does
-  and a documented loss; what was cut short or read again anyway may go unnoticed;
+- a fault ends the command with one line of error that names the file; or with a warning that names
+  it, where the loss is documented (counts of unfinished images); a short write, or a failing look
+  at a file that is then read in another way, may pass unnoticed if every byte is there;
 - every file holds its old or its new content, or, where lines are appended, a beginning of it;
 - no file that was there before and is there after the command is missing;
 - the second run succeeds, with the same bytes as a command that nothing happened to;
@@ -291,7 +292,7 @@ def page(cases: Sequence[Case]) -> str:
 
 
 def describe(case: Case) -> str:
-    """Return a line that says what went wrong, where, and what that led to."""
+    """Return a line that names the kill or fault, its place and its problems."""
     place = f"{case.verb}: {case.kind} at {case.site.operation} {case.site.path} ({case.number})"
     return f"{place}: {'; '.join(case.problems)}"
 

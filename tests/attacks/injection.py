@@ -34,7 +34,7 @@ Tree = dict[str, bytes]
 Comparable = Callable[[str, bytes], bytes | None]
 """Returns the part of a file that is equal in equal runs; None if there is none."""
 
-# What the harness itself calls.
+# The harness itself calls these.
 _CALLS = {
     name: getattr(os, name)
     for name in (
@@ -61,7 +61,7 @@ class Site:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What can go wrong there."""
+        """Return the kills and faults that are possible there."""
         if self.refused:
             return ()
         match self.operation:
@@ -289,7 +289,7 @@ class Injector:
         closefd: bool = True,
         opener: Callable[[str, int], int] | None = None,
     ) -> IO[Any]:
-        """Open a file as `open` does, unbuffered writes to which are counted."""
+        """Open a file as `open` does; its unbuffered writes are counted."""
         below = self.below(file)
         if below is None:
             return _OPEN(file, mode, buffering, encoding, errors, newline, closefd, opener)
@@ -348,7 +348,7 @@ class CountedFile(io.FileIO):
 
 
 class Disk:
-    """What of a folder would survive a power cut."""
+    """The part of a folder that would survive a power cut."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -373,7 +373,7 @@ class Disk:
                 self.contents[number] = file.read()
 
     def lose_unsynced(self) -> None:
-        """Leave in the folder what was synced."""
+        """Remove from the folder whatever was not synced."""
         left = dict(self._left(self.folder.stat().st_ino, ""))
         for name in _CALLS:
             setattr(os, name, _CALLS[name])
@@ -461,7 +461,7 @@ def digest(same: Comparable, path: str, content: bytes) -> str:
 
 
 def tree_of(folder: Path) -> Tree:
-    """Return what is below a folder."""
+    """Return the content of a folder."""
     found = sorted(folder.rglob("*"))
     return {
         path.relative_to(folder).as_posix() + "/" * path.is_dir(): b""
@@ -472,7 +472,7 @@ def tree_of(folder: Path) -> Tree:
 
 
 def restore(folder: Path, tree: Tree) -> None:
-    """Let a folder hold nothing but the tree."""
+    """Replace the content of a folder by the tree."""
     folder.mkdir(exist_ok=True)
     for path in folder.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -1,4 +1,4 @@
-"""Programs that are run undisturbed, and then with everything that can go wrong at their files."""
+"""Programs that run undisturbed, and again with every kill and fault at their file operations."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from injection import (
 )
 
 TEMPORARY = "*.partial"
-"""What files are called until they are complete. A kill may leave them behind."""
+"""Names of files that are not complete yet. A kill may leave them behind."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Something that goes wrong at one operation of a program, and the problems it led to."""
+    """A kill or fault at one operation of a program, and the problems that it led to."""
 
     verb: str
     number: int
@@ -78,12 +78,12 @@ class Subject:
                 raise AssertionError(f"{verb}: {name} was written by what is not seen here")
 
     def cases(self) -> Iterator[tuple[int, str]]:
-        """Yield everything that can go wrong, as the number of an operation and a kind."""
+        """Yield every kill and fault, as the number of an operation and a kind."""
         for number, site in enumerate(self.sites):
             yield from ((number, kind) for kind in site.kinds)
 
     def examine(self, number: int, kind: str) -> Case:
-        """Let it go wrong, run the program again, and return the problems."""
+        """Kill the program or let its operation fail, run it again, and return the problems."""
         restore(self.folder, self.before)
         done = run(self.program, self.folder, self.same, number, kind)
         left, site = tree_of(self.folder), self.sites[number]
@@ -117,7 +117,7 @@ class Subject:
         return Case(self.verb, number, site, kind, tuple(problems), equal, len(litter))
 
     def _answer(self, done: Outcome, left: Tree, site: Site, kind: str) -> list[str]:
-        """Return what is wrong with how the program ended after an error of the system."""
+        """Return the problems of how the program ended after an error of the system."""
         err = done.err.strip()
         if done.code < 0:
             return [f"ended by signal {-done.code}" + " (too slow)" * (done.code == -14)]
@@ -169,7 +169,7 @@ class Subject:
         return differing, litter
 
     def _run_again(self, left: Tree) -> tuple[Outcome, Tree]:
-        """Return what comes of the same command in a folder as it is now."""
+        """Return the outcome of the same command in the folder as it is now."""
         # Many kills leave folders that differ in nothing but measured times and random names.
         state = sorted(
             (TEMPORARY if fnmatch(name, TEMPORARY) else name, digest(self.same, name, content))
