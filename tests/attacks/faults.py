@@ -277,8 +277,8 @@ def page(cases: Sequence[Case]) -> str:
         "| " + " | ".join(f"{v:,}" if isinstance(v, int) else v for v in row.values()) + " |"
         for row in rows
     ]
-    excluded = [f"- {verb}: {', '.join(files)}" for verb, files in VARYING.items()]
-    excluded += [f"- `{pattern}` within {name}" for name, pattern in MEASURED.items()]
+    excluded = [f"- `{verb}`: `{'`, `'.join(files)}`" for verb, files in VARYING.items()]
+    excluded += [f"- `{pattern}` within `{name}`" for name, pattern in MEASURED.items()]
     litter = sum(case.litter > 0 for case in cases)
     failures = [describe(case) for case in cases if case.problems]
     return PAGE.format(
