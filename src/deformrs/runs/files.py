@@ -17,11 +17,8 @@ from deformrs.limits import RUN_BYTES, open_file, read_file, unpack_xz
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Guarantee: the file holds either its old content or all of the new one, never a part."""
-    try:
-        with replacement(path) as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-    except OSError as error:
-        raise named(error, path) from error
+    with naming(path), replacement(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
@@ -67,9 +64,11 @@ def open_for_appending(path: Path) -> IO[str]:
 
 def append(file: IO[str], text: str) -> None:
     """Guarantee: when this returns, the text is on the disk."""
-    file.write(text)
-    file.flush()
-    os.fsync(file.fileno())
+    left = text.encode()
+    with naming(Path(file.name)):
+        while left:  # past the buffer, which closing the file would write again
+            left = left[os.write(file.fileno(), left) :]
+        os.fsync(file.fileno())
 
 
 def make_folder(path: Path) -> Path:
@@ -144,9 +143,13 @@ def _locked(file: BinaryIO, *, wait: bool = False) -> bool:
     return True
 
 
-def named(error: OSError, path: Path) -> OSError:
-    """Return the error with the path of the file, which that of a write lacks."""
-    return OSError(error.errno, error.strerror, str(path))
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let errors of the operating system name the file, which those of a write do not."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def sync_folder(folder: Path) -> None:
@@ -154,7 +157,8 @@ def sync_folder(folder: Path) -> None:
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(descriptor)
+            with naming(folder):
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
 

@@ -37,7 +37,7 @@ from deformrs.runs.files import (
     below,
     lock,
     make_folder,
-    named,
+    naming,
     open_for_appending,
     packed_name,
     stored_bytes,
@@ -167,6 +167,8 @@ class Run:
             if indices is not None:
                 done = [result.index for result in self.results]
                 self.config = with_request(self.config, done, indices)
+                if self.done.issuperset(indices):
+                    remove_tally(folder)  # a kill or a power cut may have left it
             if self.config != stored:
                 write_atomically(folder / CONFIG, json.dumps(self.config, indent=2) + "\n")
             sync_folder(folder)
@@ -223,15 +225,13 @@ class Run:
         """Add several results, as `add` does; `seconds` is the time of each."""
         for result in results:
             self._check(result)
-        try:
-            lines = [signed(to_record(result), self.config) + "\n" for result in results]
-            append(self._file, "".join(lines))
-        except OSError as error:
-            raise named(error, self.folder / CERTIFICATES) from error
+        lines = [signed(to_record(result), self.config) + "\n" for result in results]
+        append(self._file, "".join(lines))
         remove_tally(self.folder)
         self.results += results
         if seconds is not None:
-            with open_for_appending(self.folder / TIMES) as times:
+            path = self.folder / TIMES
+            with naming(path), open_for_appending(path) as times:
                 times.writelines(f"{result.index}\t{seconds:.6f}\n" for result in results)
 
     def mark_unsound(self, reason: str) -> None:
@@ -259,10 +259,8 @@ class Run:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        try:
+        with naming(self.folder / CERTIFICATES):
             self._file.close()
-        except OSError as error:  # what could not be written before is tried again
-            raise named(error, self.folder / CERTIFICATES) from error
 
 
 def run_settings(law: NoiseLaw, alpha: float, method: str) -> Config:
@@ -504,8 +502,9 @@ def _set_unfinished_aside(folder: Path, file: IO[str]) -> None:
     if rest:
         with open_for_appending(folder / UNFINISHED) as kept:
             append(kept, rest.decode(errors="replace") + "\n")
-        file.truncate(len(lines))
-        os.fsync(file.fileno())
+        with naming(path):
+            file.truncate(len(lines))
+            os.fsync(file.fileno())
 
 
 def runs_in(folder: Path) -> list[Path]:

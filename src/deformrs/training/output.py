@@ -16,6 +16,7 @@ from deformrs.runs.files import (
     below,
     lock,
     make_folder,
+    naming,
     open_for_appending,
 )
 from deformrs.runs.folder import difference
@@ -62,7 +63,8 @@ class TrainingFolder:
         """Append the record of an epoch; lines of that epoch and later ones are dropped."""
         lines = (self.path / EPOCHS).read_bytes().splitlines(keepends=True)
         kept = lines[: int(str(record["epoch"])) - 1]
-        self._file.truncate(sum(map(len, kept)))
+        with naming(self.path / EPOCHS):
+            self._file.truncate(sum(map(len, kept)))
         append(self._file, json.dumps(record) + "\n")
 
     def __enter__(self) -> Self:
