@@ -78,7 +78,6 @@ WRITERS: dict[str, tuple[list[str], Callable[[Path], object]]] = {
         lambda folder: save_model(folder, SmallCNN(width=2), Preparation(channels=1)),
     ),
     "checkpoint": (["state.json", "last-1.safetensors"], checkpoint),
-    "configuration": ([CONFIG], lambda folder: begin(folder).__exit__()),
 }
 
 
@@ -87,17 +86,22 @@ def test_a_planted_link_is_replaced_and_not_followed(
     kind: str, tmp_path: Path, victim: Path
 ) -> None:
     names, write = WRITERS[kind]
-    if kind == "configuration":  # what a link leads to is read, and must be a configuration
-        victim.write_text('{"noise": 0, "alpha": 0, "method": 0}')
-        (tmp_path / "in").mkdir()
-        (tmp_path / "in" / CERTIFICATES).touch()
-    before = victim.read_text()
     plant(tmp_path / "in", victim, names)
     write(tmp_path / "in")
-    assert victim.read_text() == before
+    assert victim.read_text() == SECRET
     for name in names:
         assert (tmp_path / "in" / name).is_file()
         assert not (tmp_path / "in" / name).is_symlink()
+
+
+def test_a_run_is_not_begun_over_a_linked_configuration(tmp_path: Path, victim: Path) -> None:
+    victim.write_text('{"noise": 0, "alpha": 0, "method": 0}')
+    before = victim.read_text()
+    plant(tmp_path / "in", victim, [CONFIG])
+    (tmp_path / "in" / CERTIFICATES).touch()
+    with pytest.raises(InputError, match=r"config\.json is a link"):
+        begin(tmp_path / "in")
+    assert victim.read_text() == before
 
 
 def test_a_received_run_is_reported_and_packed_without_following_its_links(
