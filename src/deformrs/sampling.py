@@ -390,14 +390,16 @@ class Sampler:
             used += used[: max(0, 2 - len(used))]
         own = images[used]
         spans = tuple(replace(span, image=used.index(span.image)) for span in batch)
+        samples = _samples_of(batch)  # without those that fill up a compiled batch
 
         @torch.inference_mode()
         def predict() -> Tensor | None:
             if self._fitting != size:  # other batches may round otherwise
                 return None
-            return self._logits(spans, self.draws(own, seed), own, 0, shift)[0].argmax(dim=1)
+            again, _ = self._logits(spans, self.draws(own, seed), own, 0, shift)
+            return again[:samples].argmax(dim=1)
 
-        return ShownBatch(batch, logits.argmax(dim=1), predict)
+        return ShownBatch(batch, logits[:samples].argmax(dim=1), predict)
 
     def _logits_under(
         self, raw: Tensor, images: Tensor, shift: Tensor | None, law: NoiseLaw | None = None

@@ -221,6 +221,26 @@ def test_a_model_that_is_random_for_some_images_is_caught() -> None:
         list(certify_dataset(classifier(model), [(0.1 + 0.9 * IMAGE, 0)], n=500))
 
 
+@pytest.mark.parametrize("compiled", ["no", "default"])
+@pytest.mark.parametrize("stopping", [None, Stopping(radii=("10deg",))], ids=["fixed", "decided"])
+def test_an_honest_model_repeats_every_batch(
+    compiled: str, stopping: Stopping | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that are filled up, to the one size that was compiled."""
+    monkeypatch.setattr(torch, "compile", lambda program, **_: program)
+    monkeypatch.setattr(Replay, "KEPT", 10**6)
+    monkeypatch.setattr(Replay, "FIRST_LOOK", 2)
+    g = SmoothedClassifier(
+        network(),
+        Rotation(),
+        Uniform(2.0),
+        batch_size=64,
+        compiled=compiled,  # type: ignore[arg-type]
+    )
+    results = list(certify_dataset(g, DATA[:7], n=300, n0=30, stopping=stopping, together=3))
+    assert len(results) == 7
+
+
 def test_an_honest_model_is_replayed_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     replayed = 0
     difference = Replay.difference
