@@ -55,7 +55,13 @@ from deformrs.runs.folder import RELATIVE_TO, start_of
 from deformrs.specs import parse_deformation, parse_noise
 from deformrs.training.augmentation import fitting_augmentation, parse_augmentation
 from deformrs.training.checkpoints import Checkpoints, copy_weights
-from deformrs.training.distributed import Processes, launch, open_processes, started_processes
+from deformrs.training.distributed import (
+    Processes,
+    end_process,
+    launch,
+    open_processes,
+    started_processes,
+)
 from deformrs.training.images import (
     Source,
     check_classes,
@@ -502,3 +508,5 @@ def train(
             unseen = " --data DIR  (of images that it was not trained on)"
             images = " --split held-out" if trained.held_out else unseen
         echo("", f"next: deformrs certify --model {model} --n 1000{images}")
+    if started_processes() > 1:
+        end_process(0)

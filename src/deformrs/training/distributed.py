@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVarTuple
+from typing import TYPE_CHECKING, NoReturn, TypeVarTuple
 
 import torch
 from torch import Tensor, distributed, nn
@@ -146,11 +147,21 @@ def launch(devices: int, device: str, function: Callable[[*Args], None], *args: 
             ) from None
 
 
+def end_process(code: int) -> NoReturn:
+    """End one of several processes without exit handlers.
+
+    Those of torch's threads, which may still exchange data, abort the process now and then.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def _worker(function: Callable[[*Args], None], *args: *Args) -> None:
     try:
         function(*args)
     except KeyboardInterrupt:
-        os._exit(130)  # without the exit handlers of torch's threads, which may be exchanging data
+        end_process(130)
     except RuntimeError as error:
         if not isinstance(error, DeformRSError):
             time.sleep(SECONDS_BEFORE_ECHO)
