@@ -25,12 +25,13 @@ def high(value: float | Fraction) -> Any:
     return HP.mpf(exact.numerator) / exact.denominator
 
 
-def incomplete_beta(a: Fraction, b: Fraction, x: Fraction) -> Any:
+def incomplete_beta(a: Fraction, b: Fraction, x: Fraction, *, tiny: bool = False) -> Any:
     """I_x(a, b) to 50 digits or more: the series with positive terms, DLMF 8.17.8.
 
     I_x(a, b) = x^a (1-x)^b / (a B(a, b)) Σ_k Π_{j<k} x (a+b+j) / (a+1+j), summed in integers.
+    Near 1 its complement is summed instead: faster, but a `tiny` result would cancel to nothing.
     """
-    if x > Fraction(1, 2) and x * (a + b) > a:  # below the mean, tiny values would cancel
+    if x > Fraction(1, 2) and not tiny:
         return 1 - incomplete_beta(b, a, 1 - x)
     term = total = 1 << 240
     up, down = Fraction(a + b), Fraction(a + 1)
@@ -45,9 +46,9 @@ def incomplete_beta(a: Fraction, b: Fraction, x: Fraction) -> Any:
     return HP.exp(log_front + p * HP.log(y) + q * HP.log1p(-y)) * total / (1 << 240)
 
 
-def upper_tail(hits: int, trials: int, p: Fraction) -> Any:
-    """P(Bin(trials, p) >= hits)."""
-    return incomplete_beta(Fraction(hits), Fraction(trials - hits + 1), p)
+def upper_tail(hits: int, trials: int, p: Fraction, *, tiny: bool = False) -> Any:
+    """P(Bin(trials, p) >= hits). If `tiny`, as many digits of a result below 1e-30."""
+    return incomplete_beta(Fraction(hits), Fraction(trials - hits + 1), p, tiny=tiny)
 
 
 def log_e(hits: int, trials: int, p: Fraction) -> Any:

@@ -364,9 +364,13 @@ def test_guarantee_every_bound_holds_down_to_the_least_alpha(alpha: float) -> No
             continue
         # The safety margin moves p by 1e-11, and the tail by up to hits / p times that.
         slack = 1.1e-11 * trials / (1 - lower)
-        assert 1 - slack <= upper_tail(hits, trials, Fraction(lower)) / HP.mpf(alpha) <= 1
+        assert (
+            1 - slack
+            <= upper_tail(hits, trials, Fraction(lower), tiny=alpha < 1e-30) / HP.mpf(alpha)
+            <= 1
+        )
         if upper < 1:
-            tail = upper_tail(hits, trials, 1 - Fraction(upper)) / HP.mpf(alpha)
+            tail = upper_tail(hits, trials, 1 - Fraction(upper), tiny=alpha < 1e-30) / HP.mpf(alpha)
             assert 1 - 1.1e-11 * trials / (1 - upper) <= tail <= 1
         evidence = log_e(hits, trials, Fraction(anytime_lower(hits, trials, alpha)))
         assert 0 <= evidence + HP.log(alpha) <= 1e-6
@@ -379,7 +383,7 @@ def test_guarantee_bounds_of_ten_million_samples_hold_down_to_the_least_alpha(
     hits: int, alpha: float
 ) -> None:
     lower = clopper_pearson_lower(hits, 10**7, alpha)
-    assert 0.99 <= upper_tail(hits, 10**7, Fraction(lower)) / HP.mpf(alpha) <= 1
+    assert 0.99 <= upper_tail(hits, 10**7, Fraction(lower), tiny=alpha < 1e-30) / HP.mpf(alpha) <= 1
     evidence = log_e(hits, 10**7, Fraction(anytime_lower(hits, 10**7, alpha)))
     assert 0 <= evidence + HP.log(alpha) <= 1e-5
 
