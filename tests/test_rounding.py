@@ -247,3 +247,8 @@ def test_complements_round_in_the_direction_of_their_names(p: float) -> None:
     exact = 1 - Fraction(p)
     assert exact <= Fraction(complement_up(p)) <= exact + Fraction(1, 2**52)
     assert exact - Fraction(1, 2**52) <= Fraction(complement_down(p)) <= exact
+
+
+def test_guarantee_round_down_and_up_leave_infinity() -> None:
+    for infinity in (math.inf, -math.inf):
+        assert round_down(infinity) == round_up(infinity) == infinity

@@ -11,6 +11,7 @@ from scipy.stats import norm
 from spaces import ANGLE, BARELY, PLACE, TURN, ZOOM, decided, space_of
 
 from deformrs.certificate import Bound
+from deformrs.errors import InputError
 from deformrs.noise import Gaussian, Independent, Uniform
 
 Floats = NDArray[np.float64]
@@ -68,6 +69,20 @@ def test_textbook_radii() -> None:
     one = 0.8413447460685429
     assert Gaussian(0.5).radii(decided(one), line)[0] == pytest.approx(0.5, rel=1e-11)
     assert Gaussian(0.5).radii(Bound(0.5, 1 - one), line)[0] == pytest.approx(0.25, rel=1e-11)
+
+
+def test_a_certain_class_has_an_endless_gaussian_radius() -> None:
+    line, certain = space_of(ZOOM), Bound(1.0, 0.0)
+    assert Gaussian(0.5).radii(certain, line) == (math.inf,)
+    assert Gaussian(0.5).radii(certain, space_of(ANGLE)) == (math.pi,)
+    assert Uniform(0.5).radii(certain, line)[0] == pytest.approx(0.5, rel=1e-11)
+
+
+def test_one_angle_beside_other_parameters_must_not_be_too_wide() -> None:
+    for space in (space_of(ANGLE), space_of(ZOOM, ANGLE), space_of(ANGLE, PLACE)):
+        with pytest.raises(InputError, match="must not exceed half the period"):
+            Uniform(3.2).check(space)
+    Uniform(3.2).check(space_of(ZOOM, PLACE))
 
 
 def test_an_explicit_runner_up_certifies_below_one_half() -> None:
