@@ -88,6 +88,12 @@ def test_impossible_bounds() -> None:
             Bound(lower, upper)
 
 
+def test_equal_bounds_decide_nothing() -> None:
+    assert not Bound(0.5, 0.5).decides
+    assert not Bound(0.0, 0.0).decides
+    assert Bound(0.3, 0.29).decides
+
+
 def test_certificates_are_frozen() -> None:
     c = certificate(Rotation(), Uniform(1.0))
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -19,8 +19,11 @@ from deformrs.rounding import (
     array_up,
     complement_down,
     complement_up,
+    float_down,
     format_down,
+    format_up,
     percent_down,
+    percent_up,
     round_down,
     round_up,
 )
@@ -247,6 +250,40 @@ def test_complements_round_in_the_direction_of_their_names(p: float) -> None:
     exact = 1 - Fraction(p)
     assert exact <= Fraction(complement_up(p)) <= exact + Fraction(1, 2**52)
     assert exact - Fraction(1, 2**52) <= Fraction(complement_down(p)) <= exact
+
+
+def test_complements_are_exact_where_they_can_be() -> None:
+    for p in (0.5, 0.52, 0.75, 1.0):
+        assert complement_up(p) == 1 - p
+    assert (complement_up(0.0), complement_down(0.0), complement_down(1.0)) == (1, 1 - 2**-53, 0)
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(st.fractions(-(10**6), 10**6) | FINITE.map(Fraction))
+@example(Fraction(1, 3))
+@example(Fraction(2, 3))
+def test_guarantee_float_down_is_never_above(value: Fraction) -> None:
+    """300 inputs: the next float is above."""
+    found = float_down(value)
+    assert Fraction(found) <= value < Fraction(math.nextafter(found, math.inf))
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(NUMBERS, st.integers(0, 9))
+@example(0.3, 1)
+def test_format_up_mirrors_format_down(value: float | Fraction, decimals: int) -> None:
+    """300 floats and fractions."""
+    exact, step = Fraction(value), Fraction(1, 10**decimals)
+    text = format_up(value, decimals)
+    assert exact <= Fraction(text) < exact + step
+    assert len(text.partition(".")[2]) == decimals
+    assert Fraction(text) == -Fraction(format_down(-Fraction(value), decimals))
+
+
+def test_percentages_have_one_decimal_unless_told() -> None:
+    assert (percent_down(1, 3), percent_up(1, 3)) == ("33.3", "33.4")
+    assert (percent_down(0, 3), percent_up(0, 3), percent_up(3, 3)) == ("0.0", "0.0", "100.0")
+    assert (percent_down(2, 3, 0), percent_up(2, 3, 2)) == ("66", "66.67")
 
 
 def test_guarantee_round_down_and_up_leave_infinity() -> None:

@@ -34,7 +34,7 @@ import time
 import tomllib
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -434,8 +434,10 @@ def tests_for(mutant: Mutant, recorded: dict[str, dict[str, Any]]) -> list[str]:
     return [node for node, seconds in zip(ordered, total, strict=True) if seconds < BUDGET]
 
 
-def run_all(files: Sequence[str]) -> Iterator[tuple[str, list[tuple[Mutant, str]]]]:
-    """Yield each of some modules with the outcomes of its mutants."""
+def run_all(
+    files: Sequence[str], chosen: Callable[[Mutant], bool]
+) -> Iterator[tuple[str, list[tuple[Mutant, str]]]]:
+    """Yield each of some modules with the outcomes of its mutants, or of the chosen ones."""
     for name in IMPORTED:
         importlib.import_module(name)
     recorded = record(files)
@@ -443,6 +445,8 @@ def run_all(files: Sequence[str]) -> Iterator[tuple[str, list[tuple[Mutant, str]
     for file in files:
         outcomes = []
         for mutant, *_ in mutants_of(file, ast.parse((PACKAGE / file).read_text())):
+            if not chosen(mutant):
+                continue
             nodes = tests_for(mutant, recorded)
             outcome = outcome_of(run_tests(nodes, mutant)) if nodes else "not reached"
             outcomes.append((mutant, outcome))
@@ -462,6 +466,11 @@ def read_rows(table: Path) -> list[dict[str, str]]:
         return []
     with table.open(newline="") as stream:
         return list(csv.DictReader(stream))
+
+
+def _place(row: Mapping[str, str | int]) -> tuple[str, ...]:
+    """Return what tells one mutant from all others."""
+    return tuple(str(row[name]) for name in COLUMNS if name != "outcome")
 
 
 def read_reasons() -> dict[str, str]:
@@ -507,6 +516,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("modules", nargs="*", help=f"some of {', '.join(MODULES)}")
     parser.add_argument("--out", type=Path, default=OUT, help="where the results are written")
+    parser.add_argument("--survivors", action="store_true", help="only those that survived")
     parser.add_argument("--write", action="store_true", help="only write mutation.md again")
     arguments = parser.parse_args()
     os.chdir(ROOT)
@@ -514,10 +524,15 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     files = arguments.modules or list(MODULES)
     rows = read_rows(table)
-    for file, outcomes in () if arguments.write else run_all(files):
-        kept = [row for row in rows if row["file"] != file]
+    lost = {_place(row) for row in rows if row["outcome"] == "killed" and arguments.survivors}
+
+    def chosen(mutant: Mutant) -> bool:
+        return _place(asdict(mutant)) not in lost
+
+    for file, outcomes in () if arguments.write else run_all(files, chosen):
+        kept = [row for row in rows if row["file"] != file or _place(row) in lost]
         rows = [*kept, *({**asdict(mutant), "outcome": outcome} for mutant, outcome in outcomes)]
-        rows.sort(key=lambda row: list(MODULES).index(row["file"]))
+        rows.sort(key=lambda row: (list(MODULES).index(row["file"]), int(row["line"])))
         with table.open("w", newline="") as stream:
             writer = csv.DictWriter(stream, COLUMNS, extrasaction="ignore", lineterminator="\n")
             writer.writeheader()
