@@ -101,6 +101,7 @@ def missed(certificates: Sequence[Certificate], truth: Truth) -> set[str]:
 
 @pytest.mark.parametrize("truth", TRUTHS, ids=lambda truth: truth.name)
 def test_guarantee_certificates_are_false_with_probability_at_most_alpha(truth: Truth) -> None:
+    """Those of `certify_batch`, which `package` calls."""
     certificates = package(truth, FACTOR * truth.runs, SEED)
     assert not missed(certificates, truth), f"seed {SEED}"
 
