@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ACTIVATE := to use deformrs in this terminal: source .venv/bin/activate
 
-.PHONY: help quickstart test lint types unit soak results clean
+.PHONY: help quickstart test lint types unit soak mutation results clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this help
@@ -25,8 +25,13 @@ types: .venv/dev  ## Run mypy
 unit: .venv/dev  ## Run the tests, on all cores
 	$(BIN)/pytest -n auto --dist loadfile
 
-soak: .venv/dev  ## Let every file operation of every command fail, or be the last: 10 minutes
+soak: .venv/dev  ## Attack at length: every fault and kill, fuzzed files, known truths: half an hour
 	$(BIN)/python tests/attacks/faults.py --out results/reliability
+	DEFORMRS_FUZZ=2000 $(BIN)/pytest tests/attacks/test_fuzzing.py
+	DEFORMRS_KNOWN_TRUTH=20 $(BIN)/pytest tests/known_truth/test_truths.py
+
+mutation: .venv/dev  ## Change statistics, noise and rounding line by line; every change should fail a test
+	$(BIN)/python tools/mutation.py
 
 results: .venv/ready  ## Remake results/README.md, summary.csv and figures from the stored runs
 	$(BIN)/python results/make.py
