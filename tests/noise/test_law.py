@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import numpy as np
@@ -456,3 +457,48 @@ def test_a_configuration_that_is_no_law_is_refused(
     with pytest.raises(InputError) as caught:
         NoiseLaw.from_config(dict(config))
     assert said in refusal(caught)
+
+
+def test_columns_of_independent_noise_are_those_of_its_laws() -> None:
+    law, space = Independent(Uniform(0.5), Gaussian(0.3)), space_of(ZOOM, PLACE)
+    raw = torch.tensor([[0.25, 1.0, -1.0], [0.75, 0.0, 2.0]])
+    # Uniform: (2 raw - 1) λ. Gaussian: raw σ.
+    expected = torch.tensor([[-0.25, 0.3, -0.3], [0.25, 0.0, 0.6]])
+    torch.testing.assert_close(law.params(raw, space), expected)
+    drawn = law.raw(5, space, Philox(0))
+    assert drawn.shape == (5, 3)
+    assert drawn[:, 0].min() >= 0
+
+
+def test_answers_are_refused_for_noise_that_does_not_suit_the_space() -> None:
+    law, space, wide = Uniform(4.0), space_of(ANGLE), Region.parse("rotation<=10deg")
+    calls: list[Callable[[], object]] = [
+        lambda: law.covers(np.zeros((1, 1)), BARELY, space),
+        lambda: law.covers_region(wide, BARELY, space),
+        lambda: law.certify(Counts((1, 0), (9, 1)), space, 0.05),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match="must not exceed half the period"):
+            call()
+
+
+class Ends:
+    """A region of two shifts, one of which may be out of reach."""
+
+    def __init__(self, *shifts: tuple[float, float]) -> None:
+        self._shifts = shifts
+
+    def shifts(self, space: Space) -> Iterator[Floats]:
+        yield np.array(self._shifts)
+
+
+def test_guarantee_a_region_is_covered_only_if_all_of_it_is() -> None:
+    """Neither shift is farther than the other in both lost mass and length."""
+    law, space = Independent(Uniform(1.0), Gaussian(0.3)), space_of(ZOOM, ZOOM)
+    bound = decided(0.9)
+    near, uniform, normal = (0.01, 0.01), (0.9, 0.0), (0.0, 0.5)
+    assert law.covers_region(Ends(near), bound, space)
+    for far in (uniform, normal):
+        assert not law.covers(np.array([far]), bound, space)[0]
+    assert not law.covers_region(Ends((0.1, 0.0), normal), bound, space)
+    assert not law.covers_region(Ends((0.0, 0.1), uniform), bound, space)
