@@ -460,10 +460,10 @@ def test_a_configuration_that_is_no_law_is_refused(
 
 
 def test_columns_of_independent_noise_are_those_of_its_laws() -> None:
-    law, space = Independent(Uniform(0.5), Gaussian(0.3)), space_of(ZOOM, PLACE)
+    law, space = Independent(Uniform(0.5), Gaussian((0.3, 0.6))), space_of(ZOOM, PLACE)
     raw = torch.tensor([[0.25, 1.0, -1.0], [0.75, 0.0, 2.0]])
     # Uniform: (2 raw - 1) λ. Gaussian: raw σ.
-    expected = torch.tensor([[-0.25, 0.3, -0.3], [0.25, 0.0, 0.6]])
+    expected = torch.tensor([[-0.25, 0.3, -0.6], [0.25, 0.0, 1.2]])
     torch.testing.assert_close(law.params(raw, space), expected)
     drawn = law.raw(5, space, Philox(0))
     assert drawn.shape == (5, 3)

@@ -15,6 +15,7 @@ from scipy.stats import beta, binom
 
 from deformrs.certificate import Counts
 from deformrs.errors import InputError
+from deformrs.rounding import complement_up
 from deformrs.statistics import (
     anytime_lower,
     anytime_upper,
@@ -331,3 +332,10 @@ def test_its_name_says_the_number() -> None:
 def test_other_names_are_refused(method: object) -> None:
     with pytest.raises(InputError, match="must be a known bound"):
         check_method(method)
+
+
+def test_upper_bounds_of_arrays_are_complements_rounded_up() -> None:
+    trials = np.full(101, 100)
+    hits = np.arange(101)
+    lowers = anytime_lowers(trials - hits, trials, 0.05).tolist()
+    assert anytime_uppers(hits, trials, 0.05).tolist() == [complement_up(p) for p in lowers]
