@@ -60,3 +60,12 @@ def test_outcomes_follow_from_how_the_tests_ended(code: int, outcome: str) -> No
     assert os.WIFSIGNALED(9)
     assert mutation.outcome_of(9) == "timeout"
     assert mutation.outcome_of(11) == "killed"
+
+
+def test_every_stored_survivor_is_explained() -> None:
+    rows = mutation.read_rows(mutation.OUT / "mutation.csv")
+    page = mutation.to_markdown(rows, mutation.read_reasons())
+    assert len(rows) > 1000
+    assert "Unexplained" not in page
+    assert page == (mutation.OUT / "mutation.md").read_text()
+    assert "Unexplained" in mutation.to_markdown(rows, {})
