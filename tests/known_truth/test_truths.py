@@ -100,8 +100,7 @@ def missed(certificates: Sequence[Certificate], truth: Truth) -> set[str]:
 
 
 @pytest.mark.parametrize("truth", TRUTHS, ids=lambda truth: truth.name)
-def test_guarantee_certificates_are_false_with_probability_at_most_alpha(truth: Truth) -> None:
-    """Those of `certify_batch`, which `package` calls."""
+def test_guarantee_certify_batch_is_false_with_probability_at_most_alpha(truth: Truth) -> None:
     certificates = package(truth, FACTOR * truth.runs, SEED)
     assert not missed(certificates, truth), f"seed {SEED}"
 

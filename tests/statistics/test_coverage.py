@@ -42,8 +42,9 @@ def count_false(method: str, p: float) -> int:
     hits, ever = np.zeros(RUNS, dtype=np.int64), np.zeros(RUNS, dtype=bool)
     for before, look in zip((0, *LOOKS), LOOKS, strict=False):
         hits += rng.binomial(look - before, p, size=RUNS)
-        wrong = [lower(method, k, look) > p for k in range(look + 1)]
-        ever |= np.array(wrong)[hits]
+        seen, which = np.unique(hits, return_inverse=True)
+        wrong = [lower(method, k, look) > p for k in seen.tolist()]
+        ever |= np.array(wrong)[which]
     return int(ever.sum())
 
 
