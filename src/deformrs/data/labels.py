@@ -28,8 +28,11 @@ BY_WORD_ORDER = "its words in sorted order"
 ClassIndices = dict[str, int]
 """The class index of each name."""
 
-# As Python writes them: "01" and "+1" may be names of other classes.
+# As Python writes them, so that a mapping has each index once.
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
+
+# Labels may have leading zeros ("00042"). Negative ones are read to be refused as labels.
+_LABEL = re.compile(r"[0-9]{1,18}|-[1-9][0-9]{0,17}")
 
 
 @cache
@@ -297,15 +300,26 @@ def _match(
         matches[BY_MODEL] = _match_names(words, class_names)
     if imagenet:
         matches[BY_WNID] = _match_wnids(words, class_names)
-    matches[BY_NUMBER] = {word: int(word) for word in words if _INTEGER.fullmatch(word)}
+    matches[BY_NUMBER] = {word: int(word) for word in words if _LABEL.fullmatch(word)}
     if imagenet and in_imagenet_order(class_names):
         matches[BY_IMAGENET_NAME] = _match_names(words, imagenet_names())
     return matches
 
 
 def _complete_rule(matches: dict[str, ClassIndices], words: Sequence[str]) -> str | None:
-    """Return the first rule that recognises every word."""
-    return next((rule for rule, known in matches.items() if len(known) == len(words)), None)
+    """Return the first rule that recognises every word; raise if it takes two for one integer."""
+    rule = next((rule for rule, known in matches.items() if len(known) == len(words)), None)
+    if rule == BY_NUMBER:
+        first: dict[int, str] = {}
+        for word, number in matches[rule].items():
+            if first.setdefault(number, word) != word:
+                raise InputError(
+                    f"the class {number}",
+                    f"named both {first[number]!r} and {word!r}",
+                    "must be written in one way, since they could be two classes",
+                    "rename one of them",
+                )
+    return rule
 
 
 def _match_names(words: Iterable[str], class_names: Sequence[str]) -> ClassIndices:
