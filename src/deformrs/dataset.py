@@ -37,10 +37,9 @@ from deformrs.randomness import Stage, generator_for
 from deformrs.runs import Result, Run
 from deformrs.runs.folder import (
     CERTIFICATES,
-    CONFIG,
     GENERATOR,
     TORCH,
-    read_config,
+    begun_config,
     run_settings,
 )
 from deformrs.runs.records import image_digest
@@ -125,9 +124,13 @@ def certify_dataset(
 
 
 def run_seed(out: Path | str | None, seed: int | None) -> int:
-    """Return the seed of a run: the one given, that of the run in `out`, or a fresh one."""
-    if seed is None and out is not None and (Path(out) / CONFIG).exists():
-        stored = read_config(Path(out)).get("seed")
+    """Return the seed of a run: the one given, that of the run in `out`, or a fresh one.
+
+    Guarantee: the seed of a run without samples is fresh unless it is given.
+    """
+    config = None if out is None else begun_config(Path(out))
+    if seed is None and config is not None:
+        stored = config.get("seed")
         seed = stored if isinstance(stored, int) else None
     return seed_or_fresh(seed)
 
@@ -468,9 +471,10 @@ def _with_model(config: Config, about: Config) -> Config:
 
 def _stored_together(out: Path | str | None) -> int | None:
     """Return how many images share batches in the run that has begun in a folder, if one has."""
-    if out is None or not (Path(out) / CONFIG).exists():
+    config = None if out is None else begun_config(Path(out))
+    if config is None:
         return None
-    stored = read_config(Path(out)).get("together", 1)
+    stored = config.get("together", 1)
     return stored if isinstance(stored, int) and 0 < stored < 2**31 else None
 
 

@@ -34,9 +34,9 @@ from deformrs.models import (
 )
 from deformrs.noise import NoiseLaw
 from deformrs.plan import SamplingPlan
-from deformrs.runs import CONFIG, CertifiedRun, StoredRun, read_config
+from deformrs.runs import CertifiedRun, StoredRun
 from deformrs.runs.files import file_digest
-from deformrs.runs.folder import RELATIVE_TO, start_of
+from deformrs.runs.folder import RELATIVE_TO, begun_config, start_of
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.specs import parse_deformation, parse_noise, python_files
 from deformrs.stopping import Stopping
@@ -189,9 +189,9 @@ def resumed_execution(out: Path | None) -> tuple[PrecisionChoice, int | None]:
 
     Chosen anew, they could come out differently on another machine.
     """
-    if out is None or not (out / CONFIG).exists():
+    config = None if out is None else begun_config(out)
+    if config is None:
         return "auto", None
-    config = read_config(out)
     batch_size = config.get("batch_size")
     return stored_precision(config), batch_size if isinstance(batch_size, int) else None
 

@@ -18,7 +18,7 @@ from commands import fails
 from deformrs import SamplingPlan, SmoothedClassifier, Stopping, Translation, Uniform
 from deformrs.checks import SEED_BITS
 from deformrs.cli.options import SamplingOptions
-from deformrs.dataset import certify_dataset
+from deformrs.dataset import certify_dataset, run_seed
 from deformrs.errors import InputError
 from deformrs.runs import load_run, read_config, read_run
 from examples import IMAGE, smoothed
@@ -110,6 +110,20 @@ def test_a_resumed_run_goes_on_with_its_own_seed(tmp_path: Path, stopping: Stopp
     assert list(certify_dataset(g, data, seed=seed, **options)) == results  # type: ignore[arg-type]
     with pytest.raises(InputError, match="seed"):
         list(certify_dataset(g, data, seed=1, out=tmp_path, **options))  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("random_seeds")
+def test_guarantee_run_seed_is_fresh_for_a_run_without_samples(tmp_path: Path) -> None:
+    """A model folder may bring a configuration with a seed; certify stores its run there."""
+    out = tmp_path / "run"
+    list(certify_dataset(smoothed(), [(IMAGE, 0)], n=100, out=out, seed=7))
+    assert run_seed(out, None) == 7
+    (out / "certificates.jsonl").write_bytes(b"")
+    (out / "times.tsv").write_bytes(b"")
+    assert run_seed(out, None) != 7
+    assert run_seed(out, 7) == 7
+    [result] = certify_dataset(smoothed(), [(IMAGE, 0)], n=100, out=out)
+    assert result.certificate.seed == read_config(out)["seed"] != 7
 
 
 @pytest.mark.usefixtures("random_seeds")

@@ -35,7 +35,8 @@ from deformrs.job import Job
 from deformrs.report.captions import region_example
 from deformrs.report.summary import count_certified, noise_words, summarise
 from deformrs.rounding import percent_down, percent_up
-from deformrs.runs import CONFIG, Result
+from deformrs.runs import Result
+from deformrs.runs.folder import begun_config
 from deformrs.sampling import Progress
 from deformrs.stopping import Query, RadiusQuery, parse_queries
 
@@ -131,7 +132,7 @@ def certify_job(
     Before the first sample it says what is certified and how long that will take; a dry run stops
     there, writes nothing and returns no results.
     """
-    is_new = sampling.seed is None and not (out / CONFIG).exists()
+    is_new = sampling.seed is None and begun_config(out) is None
     sampling = replace(sampling, seed=run_seed(out, sampling.seed))
     space = job.classifier.deformation.space(size_of(job.first_image))
     for query in queries:

@@ -54,7 +54,7 @@ from deformrs.runs.records import (
     to_record,
 )
 from deformrs.runs.request import requested_indices, with_request
-from deformrs.runs.tally import Tally, remove_tally
+from deformrs.runs.tally import PARTIAL, Tally, remove_tally
 from deformrs.space import Space
 from deformrs.statistics import check_level
 
@@ -320,6 +320,17 @@ def read_config(folder: Path) -> Config:
     except ValueError as error:
         raise damaged(folder / CONFIG, error) from None
     return config
+
+
+def begun_config(folder: Path) -> Config | None:
+    """Return the configuration of the run that has begun in a folder; None without samples.
+
+    A configuration alone is not a run: a seed in it could have been known beforehand.
+    """
+    path = folder / CERTIFICATES
+    begun = path.exists() and path.stat().st_size
+    begun = begun or packed_name(path).exists() or (folder / PARTIAL).exists()
+    return read_config(folder) if begun and (folder / CONFIG).exists() else None
 
 
 def read_results(
