@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -160,18 +161,27 @@ def _groups(
 def _check_order(order: Sequence[int], dataset: Dataset, run: CertifiedRun) -> None:
     """Raise unless these are the first images that the run selects; lines would be missing."""
     skip: Any = run.config.get("skip", 1)
-    # Unless all are selected, images that come class by class are spread over the classes.
-    for most in (None, len(dataset)):
-        selected = select_indices(len(dataset), skip, most, labels_of(dataset))
-        if list(selected[: len(order)]) == list(order):
-            return
-    due, found = next(pair for pair in zip(selected, order, strict=False) if len({*pair}) > 1)
-    raise InputError(
-        "the run",
-        f"one with image {found} where image {due} is due",
-        "must hold the first images that it selects, in order: lines were removed or moved",
-        "restore them, or certify again",
-    )
+    # Some images that come class by class are spread over the classes, and all are in order. A run
+    # that was extended may have gone on from one selection to the other.
+    selections = [
+        deque(select_indices(len(dataset), skip, most, labels_of(dataset)))
+        for most in (None, len(dataset))
+    ]
+    seen: set[int] = set()
+    for found in order:
+        for left in selections:
+            while left and left[0] in seen:
+                left.popleft()
+        due = sorted({left[0] for left in selections if left})
+        if found not in due:
+            words = " or ".join(f"image {index}" for index in due) or "none"
+            raise InputError(
+                "the run",
+                f"one with image {found} where {words} is due",
+                "must hold the first images that it selects, in order: lines were removed or moved",
+                "restore them, or certify again",
+            )
+        seen.add(found)
 
 
 def _group(

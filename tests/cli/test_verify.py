@@ -18,7 +18,7 @@ from deformrs import Rotation, SmoothedClassifier, Uniform, certify_dataset
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, ModelError
 from deformrs.models import SmallCNN, save_model
-from deformrs.runs import read_run
+from deformrs.runs import CertifiedRun, read_run
 from deformrs.verification import Resampling, contradiction, verify_counts
 from examples import IMAGES, network, smoothed
 from made_runs import resign
@@ -257,6 +257,30 @@ def test_guarantee_verify_counts_repeats_the_counts_or_says_why_not(tmp_path: Pa
         verify_counts(smoothed(network()), [*data[:2], (data[2][0], 1)], run)
     with pytest.raises(InputError, match="must have image 2, which the run certified"):
         verify_counts(smoothed(network()), data[:2], run)
+
+
+class Sorted:
+    """Images that come class by class."""
+
+    labels = (0, 0, 0, 0, 1, 1)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return IMAGES[index % 3], self.labels[index]
+
+
+def test_a_run_that_began_with_images_of_each_class_is_extended_to_all(tmp_path: Path) -> None:
+    for most in (2, 3, None):
+        list(certify_dataset(smoothed(), Sorted(), n=100, out=tmp_path, max=most))
+    run = read_run(tmp_path)
+    assert [result.index for result in run] == [0, 4, 1, 2, 3, 5]
+    assert verify_counts(smoothed(), Sorted(), run, some=6).images == 6
+    for chosen in ([0, 4, 1, 3], [1], [0, 2]):
+        results = [result for index in chosen for result in run if result.index == index]
+        with pytest.raises(InputError, match=f"with image {chosen[-1]} where image .* is due"):
+            verify_counts(smoothed(), Sorted(), CertifiedRun(run.config, results))
 
 
 def test_guarantee_contradiction_is_rare_where_nothing_changed() -> None:
