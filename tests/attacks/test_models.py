@@ -205,6 +205,15 @@ def test_a_model_that_switches_after_a_while_is_caught_and_its_run_refused(
         list(certify_dataset(classifier(Switching(10**9).eval()), DATA, **options))  # type: ignore[arg-type]
 
 
+def test_a_run_that_is_unsound_without_a_result_is_not_resumed(tmp_path: Path) -> None:
+    options = {"n": 5000, "out": tmp_path}  # enough batches for a replay before the first line
+    with pytest.raises(ModelError, match="not repeated"):
+        list(certify_dataset(classifier(Switching(40).eval()), DATA[:1], **options))  # type: ignore[arg-type]
+    assert not (tmp_path / "certificates.jsonl").read_bytes()
+    with pytest.raises(InputError, match="unsound"):
+        list(certify_dataset(classifier(Switching(10**9).eval()), DATA[:1], **options))  # type: ignore[arg-type]
+
+
 def test_a_model_that_is_random_for_some_images_is_caught() -> None:
     """Dark corners, as rotations leave them, are classified by chance: not seen by the check.
 

@@ -159,6 +159,7 @@ class Run:
         try:
             lock(self._file, path)  # before anything is read or written
             _check_unpacked(path)  # it may have been packed meanwhile
+            _check_sound(folder)
             _check_kept(folder)
             stored = _stored_config(folder, config)
             self.config = stored or config
@@ -203,6 +204,7 @@ class Run:
             raise InputError("the run folder", folder, "must not be a file", "choose another name")
         certificates = folder / CERTIFICATES
         _check_unpacked(certificates)
+        _check_sound(folder)
         if (folder / CONFIG).exists():
             read_config(folder)  # one of another program is not replaced
         _check_kept(folder)
@@ -338,14 +340,7 @@ def read_results(
 ) -> list[Result]:
     """Return the results in a folder, which must belong to the configuration."""
     path = folder / CERTIFICATES
-    if os.path.lexists(folder / UNSOUND):
-        reason = read_file(folder / UNSOUND, JSON_BYTES, links=False).decode(errors="replace")
-        raise InputError(
-            f"the run in {folder}",
-            f"marked as unsound ({reason.strip()[:300]})",
-            "must not be used",
-            "certify a fixed model into another folder",
-        )
+    _check_sound(folder)
     content = stored_bytes(path)
     if not content:
         _check_kept(folder)
@@ -470,6 +465,18 @@ def _check_unpacked(path: Path) -> None:
             "packed",
             "can only be read",
             f"choose another folder, or unpack it by deformrs pack --undo {quoted(path.parent)}",
+        )
+
+
+def _check_sound(folder: Path) -> None:
+    """Raise if the model of the run was found not to be a fixed function."""
+    if os.path.lexists(folder / UNSOUND):
+        reason = read_file(folder / UNSOUND, JSON_BYTES, links=False).decode(errors="replace")
+        raise InputError(
+            f"the run in {folder}",
+            f"marked as unsound ({reason.strip()[:300]})",
+            "must not be used",
+            "certify a fixed model into another folder",
         )
 
 
