@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from deformrs.cli.sweep_file import plan_sweep
+from deformrs.cli.sweep_file import plan_sweep, read_sweep
 from deformrs.data import load_data
 from deformrs.data.labels import normalized, read_class_names
 from deformrs.errors import InputError
@@ -105,6 +105,25 @@ def test_numbers_of_a_result_are_integers(tmp_path: Path, field: str, value: obj
     record[field] = {"0": value} if field == "estimation" else value
     with pytest.raises(ValueError, match="no integer"):
         from_record(record, lambda *_: result.certificate)
+
+
+@pytest.mark.parametrize("out", ["../elsewhere", "/elsewhere", "a/../../../elsewhere", ".."])
+def test_a_sweep_writes_elsewhere_only_where_its_user_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+    file, here = tmp_path / "received" / "some.toml", tmp_path / "here"
+    for folder in (file.parent, here):
+        folder.mkdir()
+    monkeypatch.chdir(here)
+    run = '[train]\ndata = "digits"\nmodel = "small_cnn"\n[[runs]]\ndeformation = "rotation"\n'
+    run += 'noise = "uniform:1deg"\n'
+    file.write_text(f'out = "{out}"\n{run}')
+    with pytest.raises(InputError, match=r"out in .* must lie in the folder of this file .*--out"):
+        read_sweep(file)
+    assert read_sweep(file, Path(out)).out == Path(out)
+    for inside in ("runs", "../here/runs"):
+        file.write_text(f'out = "{inside}"\n{run}')
+        assert read_sweep(file).out == file.parent / inside
 
 
 def planned(*names: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Sweep files: which networks to train and certify, and how their options expand into runs.
 
-    out = "runs/cifar10"                  # folder of the runs, relative to this file
+    out = "runs/cifar10"                  # folder of the runs, relative to this file; --out wins
     [train]                               # options of deformrs train
     data = "cifar10"
     model = "resnet18"
@@ -17,6 +17,7 @@ command line.
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,7 +39,7 @@ from deformrs.cli.options import (
 from deformrs.cli.sweep_run import MACHINE_OPTIONS, SweepRun, network_in
 from deformrs.cli.training_options import StartOptions, TrainingOptions
 from deformrs.data.image_set import HELD_OUT
-from deformrs.errors import DeformRSError, InputError, UnsupportedError, did_you_mean
+from deformrs.errors import DeformRSError, InputError, UnsupportedError, did_you_mean, quoted
 from deformrs.geometry import Padding
 from deformrs.limits import TOML_BYTES, parse_toml, read_text
 from deformrs.models.types import require_trust
@@ -119,7 +120,8 @@ def read_sweep(
 ) -> Sweep:
     """Read a sweep file; `out` and `device` take the place of what it says.
 
-    Guarantee: without `trust_code`, no Python file that it names is executed.
+    Guarantee: without `trust_code`, no Python file that it names is executed. Unless `out` is
+    given, the folder of the runs lies in that of the file or in the working directory.
     """
     try:
         table = parse_toml(read_text(path, TOML_BYTES))
@@ -135,8 +137,18 @@ def read_sweep(
     name = _fit(f"out in {path}", table.get("out", path.stem), str)
     if not name:
         raise InputError(f"out in {path}", repr(name), "must name a folder", 'e.g. "runs/cifar10"')
-    place = path.parent / str(name) if out is None else out
-    return plan_sweep(table, place, str(path), device=device, trust_code=trust_code)
+    place = path.parent / str(name)
+    if out is None:
+        homes = (Path(os.path.abspath(folder)) for folder in (path.parent, Path.cwd()))
+        if not any(Path(os.path.abspath(place)).is_relative_to(home) for home in homes):
+            raise InputError(
+                f"out in {path}",
+                repr(name),
+                "must lie in the folder of this file or in the working directory",
+                f"if you want the runs there, say so yourself: --out {quoted(place)}",
+            )
+        out = place
+    return plan_sweep(table, out, str(path), device=device, trust_code=trust_code)
 
 
 def plan_sweep(
