@@ -268,6 +268,8 @@ def test_a_run_goes_on_in_its_own_precision(tmp_path: Path) -> None:
         (folder / "config.json").write_text(json.dumps(config))
         assert options["precision"] == "auto"
         assert options_from_run(folder)[0].precision == there
+        assert resume(ModelOptions("net"), folder).precision == "auto"  # it has not begun
+        (folder / "partial.json").touch()
         assert resume(ModelOptions("net"), folder).precision == there
         assert resume(ModelOptions("net", precision="float16"), folder).precision == "float16"
         with pytest.raises(InputError, match="--precision is float16; it must be the run's"):
