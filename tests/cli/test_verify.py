@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, zeros
 
 from commands import deformrs, run_inside
-from deformrs import Rotation, SmoothedClassifier, Uniform, certify_dataset
+from deformrs import Rotation, SmoothedClassifier, Uniform, certify, certify_dataset
 from deformrs.data.preparation import Preparation
 from deformrs.errors import InputError, ModelError
 from deformrs.models import SmallCNN, save_model
@@ -65,10 +65,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             Image.fromarray(pixels).save(place / "photos" / name / f"{index}.png")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
-        certify = ("certify", "--data", "photos", *TURN)
-        run_inside(*certify, "--model", "net", "--max", "5", "--out", "runs/fixed")
-        run_inside(*certify, "--model", "net", "--radii", "5deg", "--out", "runs/stopped")
-        run_inside(*certify, "--model", "net.py:build", "--out", "code")
+        words = ("certify", "--data", "photos", *TURN)
+        run_inside(*words, "--model", "net", "--max", "5", "--out", "runs/fixed")
+        run_inside(*words, "--model", "net", "--radii", "5deg", "--out", "runs/stopped")
+        run_inside(*words, "--model", "net.py:build", "--out", "code")
     return place
 
 
@@ -85,6 +85,21 @@ def refused(*arguments: str | Path) -> str:
     assert re.fullmatch(r"error: \d of \d runs not verified: .*\n", done.stderr)
     assert "verified" not in done.stdout
     return "\n".join(line for line in done.stdout.splitlines() if "FAILED" in line)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_the_files_of_a_run_of_objects_are_verified(tmp_path: Path, named: bool) -> None:
+    net = SmallCNN(width=2, seed=1).eval()
+    data = "digits" if named else [(zeros(1, 28, 28), 0)]
+    certify(net, data, "rotation", "uniform:30deg", n=50, max=1, out=tmp_path, progress=False)
+    said = deformrs("verify", tmp_path, "--no-model").stdout
+    assert "options   not checked: the run was made in Python from objects" in said
+    assert re.search("made in Python from objects; .*: verify it in Python", refused(tmp_path))
+
+
+@pytest.mark.usefixtures("place")
+def test_what_is_no_run_is_named() -> None:
+    assert "the run folder is net.py; it must hold a config.json" in refused("net.py")
 
 
 @pytest.mark.usefixtures("place")

@@ -269,11 +269,19 @@ def _same(given: str, own: str) -> bool:
     return [os.path.basename(part) for part in ours] == [os.path.basename(part) for part in theirs]
 
 
+def named_options(config: Config) -> Config | None:
+    """Return the options of a run if they name model, deformation and noise as text, else None."""
+    given = config.get("options")
+    if isinstance(given, dict) and {"model", "deformation", "noise"} <= given.keys():
+        return given
+    return None
+
+
 def options_from_run(folder: Path) -> tuple[ModelOptions, DataOptions, SmoothingOptions]:
     """Return the options of a run of `deformrs certify`, with paths from the working directory."""
     config = read_config(folder)
-    given = config.get("options")
-    if not isinstance(given, dict) or not {"model", "deformation", "noise"} <= given.keys():
+    given = named_options(config)
+    if given is None:
         raise InputError(
             f"the run in {folder}",
             "made in Python from objects",

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import torch
 
-from deformrs.cli.defaults import options_of
+from deformrs.cli.defaults import named_options, options_of
 from deformrs.cli.jobs import load_model_of_run, smooth_as
 from deformrs.cli.options import ModelOptions, SmoothingOptions, trust_code_option
 from deformrs.cli.terminal import echo
@@ -169,11 +169,11 @@ class _Checks:
 
     def check_options(self) -> str:
         """Check that the options of the run name what its results are bound to."""
-        if "options" not in self.run.config:
+        if named_options(self.run.config) is None:
             raise InputError(
                 str(self.folder / CONFIG),
-                "without options, as deformrs.certify_dataset writes it",
-                "must name model and images",
+                "of a run that was made in Python from objects",
+                "must name model, deformation and noise as text",
                 "verify it in Python by verify_counts, or only its files by --no-model",
             )
         nothing = SmoothingOptions("", "")
@@ -182,10 +182,10 @@ class _Checks:
 
     def check_options_without_code(self) -> str:
         """Check the options unless that takes the code of a deformation."""
-        options = self.run.config.get("options")
-        if not isinstance(options, dict):
-            return "none, as deformrs.certify_dataset writes a run"
-        if python_files(str(options.get("deformation"))) and not self.given.trust_code:
+        options = named_options(self.run.config)
+        if options is None:
+            return "not checked: the run was made in Python from objects"
+        if python_files(str(options["deformation"])) and not self.given.trust_code:
             return "not checked: the deformation is code, which only --trust-code executes"
         self.given = dataclasses.replace(self.given, trust_code=True)  # the model is not loaded
         return self.check_options()

@@ -311,7 +311,7 @@ def read_config(folder: Path) -> Config:
     """Return the configuration of the run in a folder."""
     try:
         config = read_json(folder / CONFIG)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise InputError(
             "the run folder", folder, f"must hold a {CONFIG}", "give the folder of a run"
         ) from None
