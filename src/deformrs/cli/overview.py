@@ -24,6 +24,7 @@ from deformrs.noise.scaled import ScaledLaw
 from deformrs.plan import SamplingPlan
 from deformrs.randomness import Stage
 from deformrs.runs import CONFIG, read_run
+from deformrs.runs.folder import begun_config
 from deformrs.runs.tally import PARTIAL
 from deformrs.space import Space
 from deformrs.stopping import Query
@@ -96,7 +97,7 @@ class Overview:
         labels = images.label_words(job.model.class_names, SHOWN_CLASSES)
         if present < job.num_classes:
             labels += f"; {present:,} of the model's {job.num_classes:,} in these images"
-        state = "begun" if (self.out / CONFIG).exists() else "new"
+        state = "new" if begun_config(self.out) is None else "begun"
         if done:
             state = f"{done:,} of {total:,} images are certified already, and read from there"
         if (self.out / PARTIAL).exists():
