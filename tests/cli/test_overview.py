@@ -13,7 +13,7 @@ from deformrs import Compose, Gaussian, Independent, Rotation, Scaling, Uniform
 from deformrs.cli.overview import Origin, content_words, image_words, likely_causes
 from deformrs.data import load_data
 from deformrs.data.preparation import Preparation
-from deformrs.runs import CERTIFICATES, CONFIG, load_run
+from deformrs.runs import CERTIFICATES, CONFIG, load_run, read_config
 from deformrs.runs.tally import PARTIAL
 
 FACTORY = """
@@ -96,10 +96,11 @@ def test_a_run_names_what_is_done_and_what_is_read_from_its_folder(photos: Path)
     arguments = ("certify", "--model", "net.py:build", "--data", "photos", *TURN, "--out", "run")
     few = (*arguments, "--n", "20", "--n0", "10")
     deformrs(*few, "--max", "20", cwd=photos)
-    done = len(load_run(photos / "run"))
+    done, seed = len(load_run(photos / "run")), read_config(photos / "run")["seed"]
     printed = deformrs(*few, cwd=photos)
     folder = f"run, {done} of 24 images are certified already, and read from there"
     assert f"folder         {folder}\n" in printed.stdout
+    assert f"seed           {seed}, with which the run in that folder began\n" in printed.stdout
     (warning, *causes) = printed.stderr.splitlines()
     assert warning.startswith("warning: without noise the model is right on ")
     assert [cause.split()[1] for cause in causes] == ["random", "labels", "missing", "images"]

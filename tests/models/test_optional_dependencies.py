@@ -29,7 +29,7 @@ TORCHS_OWN_INDEX = (
 COMMANDS = {
     "timm": f'pip install "timm>=1.0" torchvision torch=={TORCH}{TORCHS_OWN_INDEX}',
     "torchvision": f'pip install "torchvision>=0.19" torch=={TORCH}{TORCHS_OWN_INDEX}',
-    "onnxruntime": 'pip install "onnxruntime>=1.17"',
+    "onnxruntime": 'pip install "onnxruntime>=1.24"',
     "transformers": 'pip install "transformers>=4.40"',
 }
 
@@ -70,7 +70,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """An activated environment, and metadata as of a wheel."""
-    requirements = ["torch>=2.6", "onnx; extra == 'dev'", "onnxruntime>=1.17; extra == 'onnx'"]
+    requirements = ["torch>=2.6", "onnx; extra == 'dev'", "onnxruntime>=1.24; extra == 'onnx'"]
     requirements += ["torchvision>=0.19; extra == 'torchvision'"]
     monkeypatch.setattr(metadata, "requires", lambda _: requirements)
     monkeypatch.setattr(metadata, "version", lambda _: "2.13.0")
@@ -79,9 +79,9 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("installed")
 def test_an_optional_package_is_installed_in_the_versions_of_its_extra() -> None:
-    assert install_command("onnxruntime") == 'pip install "onnxruntime>=1.17"'
+    assert install_command("onnxruntime") == 'pip install "onnxruntime>=1.24"'
     assert install_command("onnxruntime", upgrade=True) == (
-        'pip install --upgrade "onnxruntime>=1.17"'
+        'pip install --upgrade "onnxruntime>=1.24"'
     )
     assert install_command("huggingface_hub") == "pip install huggingface_hub", "of no extra"
 
@@ -102,9 +102,9 @@ def test_the_command_is_for_the_python_that_runs(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys, "prefix", "/home/me/my env")
     monkeypatch.setattr(sys, "executable", "/home/me/my env/bin/python")
     python = '"/home/me/my env/bin/python" -m '
-    assert install_command("onnxruntime") == f'{python}pip install "onnxruntime>=1.17"'
+    assert install_command("onnxruntime") == f'{python}pip install "onnxruntime>=1.24"'
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
-    assert install_command("onnxruntime") == 'pip install "onnxruntime>=1.17"'
+    assert install_command("onnxruntime") == 'pip install "onnxruntime>=1.24"'
 
 
 def test_without_metadata_the_package_is_named_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,9 @@ class Overview:
         labels = images.label_words(job.model.class_names, SHOWN_CLASSES)
         if present < job.num_classes:
             labels += f"; {present:,} of the model's {job.num_classes:,} in these images"
-        state = "new" if begun_config(self.out) is None else "begun"
+        seed, state = "a random one" if self.random_seed else str(self.plan.seed), "new"
+        if begun_config(self.out) is not None:
+            seed, state = f"{self.plan.seed}, with which the run in that folder began", "begun"
         if done:
             state = f"{done:,} of {total:,} images are certified already, and read from there"
         if (self.out / PARTIAL).exists():
@@ -111,7 +113,7 @@ class Overview:
             row("labels", labels),
             row("deformation", f"{options['deformation']}: {noise}; {classifier.padding} padding"),
             row("samples", sampling_words(self.plan, self.queries)),
-            row("seed", "a random one" if self.random_seed else str(self.plan.seed)),
+            row("seed", seed),
             row("execution", execution),
             row("folder", f"{self.out}, {state}"),
         ]
