@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,16 +20,20 @@ from deformrs.bars import CertificationBar, Progress, ProgressChoice
 from deformrs.checks import check_integer
 from deformrs.config import Config
 from deformrs.determinism import Replay
-from deformrs.errors import DeformRSError, InputError, LogitError, ModelError, reason_of
+from deformrs.errors import InputError, LogitError, ModelError
 from deformrs.geometry import size_of
 from deformrs.inputs import (
     Dataset,
-    ImageLike,
     LabelledImages,
     as_dataset,
     as_image,
     as_label,
-    as_pair,
+    check_dataset,
+    image_name,
+    item_of,
+    labels_of,
+    read_image,
+    source_of,
 )
 from deformrs.plan import SamplingPlan, seed_or_fresh
 from deformrs.randomness import Stage, generator_for
@@ -46,7 +49,7 @@ from deformrs.runs.records import image_digest
 from deformrs.runs.tally import Tally
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.stopping import GIVEN_UP, Stopping
-from deformrs.units import Size, Unit
+from deformrs.units import Unit
 
 # On a GPU a group of images fills this many batches: the last, partial one then costs little.
 _BATCHES = 128
@@ -151,8 +154,8 @@ def begin(
     """Check the arguments of `certify_dataset`; return the run's configuration and its results."""
     images = as_dataset(images)
     indices = select_indices(len(images), skip, max, labels_of(images))
-    name = _name(images, indices[0])
-    image, label = _pair(images, indices[0])
+    name = image_name(images, indices[0])
+    image, label = item_of(images, indices[0])
     first = as_image(name, image)
     num_classes = classifier.classes_for(first)
     as_label(name, label, num_classes)
@@ -191,7 +194,7 @@ def begin(
         def check_replayed(run: Run | None, *, end: bool = False) -> None:
             difference = None if replay is None else replay.difference(end=end)
             if difference is not None:
-                name = _name(images, difference.index)
+                name = image_name(images, difference.index)
                 error = ModelError(
                     f"the prediction for {name}",
                     f"not repeated ({difference.changed} of {difference.total} of the same samples "
@@ -300,119 +303,15 @@ def _check_plan(
         raise
 
 
-def check_dataset(
-    images: Dataset,
-    indices: Iterable[int],
-    num_classes: int,
-    *,
-    size: Size | None = None,
-    progress: Progress | None = None,
-) -> None:
-    """Raise one error that names every faulty image or label, the first five by name.
-
-    With `size`, all images must have it.
-    """
-    faults: list[InputError] = []
-    channels: int | None = None
-    for count, index in enumerate(indices, start=1):
-        try:
-            image, _ = read_image(images, index, num_classes)
-            channels = len(image) if channels is None else channels
-            if len(image) != channels:
-                raise InputError(
-                    _name(images, index),
-                    f"of {len(image)} channel(s)",
-                    f"must have {channels} like the first",
-                    "choose 3 channels (colour) or 1 (grey) for all, on the command line by "
-                    "--channels",
-                )
-            if size is not None and size_of(image) != size:
-                raise InputError(
-                    _name(images, index),
-                    f"of size {size_of(image)}",
-                    f"must be of {size} like the first: noise in pixels is one law for all, and "
-                    "compiled code is for one size",
-                    "resize and crop the images; or give the noise in half image sides, and do not "
-                    "compile",
-                )
-        except InputError as error:
-            faults.append(error)
-        if progress is not None:
-            progress.checked(count)
-    if len(faults) == 1:
-        raise faults[0]
-    if faults:
-        shown = "; ".join(f"{error.name} is {error.value}" for error in faults[:5])
-        more = f" and {len(faults) - 5} more" if len(faults) > 5 else ""
-        rules = {(error.rule, error.remedy) for error in faults}
-        rule, remedy = (
-            rules.pop()
-            if len(rules) == 1
-            else (
-                "must be readable images with labels of the model's classes",
-                "fix or remove them",
-            )
-        )
-        raise InputError(
-            f"the data, in {len(faults)} places,",
-            f"faulty ({shown}{more})",
-            rule,
-            f"{remedy}; nothing was sampled yet",
-        )
-
-
-def read_image(images: Dataset, index: int, num_classes: int) -> tuple[Tensor, int]:
-    """Return an image as a tensor and its label, both checked."""
-    name = _name(images, index)
-    image, label = _pair(images, index)
-    return as_image(name, image), as_label(name, label, num_classes)
-
-
-def _pair(images: Dataset, index: int) -> tuple[ImageLike, object]:
-    """Return what a dataset holds; it may be anyone's code, and raise anything."""
-    name = _name(images, index)
-    try:
-        item = images[index]
-    except (DeformRSError, MemoryError):
-        raise
-    except (Exception, SystemExit) as error:
-        raise InputError(
-            name,
-            f"not readable ({reason_of(error)})",
-            "must be returned by the dataset",
-            "fix the dataset, or leave the image out",
-        ) from error
-    return as_pair(name, item)
-
-
 @contextmanager
 def _named(images: Dataset) -> Iterator[None]:
     """Let an error about the logits of an image say where the image comes from."""
     try:
         yield
     except LogitError as error:
-        source = _source(images, error.index)
+        source = source_of(images, error.index)
         name = f"{error.index}" + (f" ({source})" if source else "")
         raise LogitError.of(error.index, deformed=error.deformed, name=name) from error
-
-
-def labels_of(images: Dataset) -> list[int] | None:
-    """Return the labels of all images, if their dataset has them without loading the images."""
-    labels = getattr(images, "labels", getattr(images, "targets", None))  # torchvision's name
-    if not isinstance(labels, Sequence | np.ndarray | Tensor) or len(labels) != len(images):
-        return None
-    array = np.asarray(labels)
-    return array.tolist() if array.ndim == 1 and array.dtype.kind in "iu" else None
-
-
-def _source(images: Dataset, index: int) -> str:
-    """Return where an image comes from, if its dataset can tell."""
-    source = getattr(images, "source", None)
-    return str(source(index)) if callable(source) else ""
-
-
-def _name(images: Dataset, index: int) -> str:
-    return _source(images, index) or f"image {index}"
 
 
 def classifier_config(classifier: SmoothedClassifier, image: Tensor) -> Config:
@@ -519,7 +418,7 @@ class Group:
     ) -> Group:
         pairs = [read_image(images, index, num_classes) for index in indices]
         tensors, labels = zip(*pairs, strict=True)
-        sources = tuple(_source(images, index) for index in indices)
+        sources = tuple(source_of(images, index) for index in indices)
         return cls(classifier, indices, tensors, labels, sources, together)
 
     @cached_property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,8 +21,10 @@ from torch.utils.data import (
 )
 from torch.utils.data import Dataset as TorchDataset
 
-from deformrs.errors import InputError
-from deformrs.geometry import check_images
+from deformrs.bars import Progress
+from deformrs.errors import DeformRSError, InputError, reason_of
+from deformrs.geometry import check_images, size_of
+from deformrs.units import Size
 
 ImageLike = Tensor | NDArray[np.generic] | Image.Image
 """An image: floats [c, h, w] or [h, w] in [0, 1], bytes [h, w, c], [h, w] or [c, h, w], or PIL."""
@@ -265,3 +267,111 @@ def _check_plain(loader: DataLoader[object]) -> None:
     else:
         return
     raise InputError("the data loader", got, rule, remedy)
+
+
+def labels_of(images: Dataset) -> list[int] | None:
+    """Return the labels of all images, if their dataset has them without loading the images."""
+    labels = getattr(images, "labels", getattr(images, "targets", None))  # torchvision's name
+    if not isinstance(labels, Sequence | np.ndarray | Tensor) or len(labels) != len(images):
+        return None
+    array = np.asarray(labels)
+    return array.tolist() if array.ndim == 1 and array.dtype.kind in "iu" else None
+
+
+def source_of(images: Dataset, index: int) -> str:
+    """Return where an image comes from, if its dataset can tell."""
+    source = getattr(images, "source", None)
+    return str(source(index)) if callable(source) else ""
+
+
+def image_name(images: Dataset, index: int) -> str:
+    """Return what messages call an image."""
+    return source_of(images, index) or f"image {index}"
+
+
+def read_image(images: Dataset, index: int, num_classes: int) -> tuple[Tensor, int]:
+    """Return an image as a tensor and its label, both checked."""
+    name = image_name(images, index)
+    image, label = item_of(images, index)
+    return as_image(name, image), as_label(name, label, num_classes)
+
+
+def item_of(images: Dataset, index: int) -> tuple[ImageLike, object]:
+    """Return an image and its label as their dataset has them.
+
+    It may be anyone's code, and raise anything.
+    """
+    name = image_name(images, index)
+    try:
+        item = images[index]
+    except (DeformRSError, MemoryError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise InputError(
+            name,
+            f"not readable ({reason_of(error)})",
+            "must be returned by the dataset",
+            "fix the dataset, or leave the image out",
+        ) from error
+    return as_pair(name, item)
+
+
+def check_dataset(
+    images: Dataset,
+    indices: Iterable[int],
+    num_classes: int,
+    *,
+    size: Size | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Raise one error that names every faulty image or label, the first five by name.
+
+    With `size`, all images must have it.
+    """
+    faults: list[InputError] = []
+    channels: int | None = None
+    for count, index in enumerate(indices, start=1):
+        try:
+            image, _ = read_image(images, index, num_classes)
+            channels = len(image) if channels is None else channels
+            if len(image) != channels:
+                raise InputError(
+                    image_name(images, index),
+                    f"of {len(image)} channel(s)",
+                    f"must have {channels} like the first",
+                    "choose 3 channels (colour) or 1 (grey) for all, on the command line by "
+                    "--channels",
+                )
+            if size is not None and size_of(image) != size:
+                raise InputError(
+                    image_name(images, index),
+                    f"of size {size_of(image)}",
+                    f"must be of {size} like the first: noise in pixels is one law for all, and "
+                    "compiled code is for one size",
+                    "resize and crop the images; or give the noise in half image sides, and do not "
+                    "compile",
+                )
+        except InputError as error:
+            faults.append(error)
+        if progress is not None:
+            progress.checked(count)
+    if len(faults) == 1:
+        raise faults[0]
+    if faults:
+        shown = "; ".join(f"{error.name} is {error.value}" for error in faults[:5])
+        more = f" and {len(faults) - 5} more" if len(faults) > 5 else ""
+        rules = {(error.rule, error.remedy) for error in faults}
+        rule, remedy = (
+            rules.pop()
+            if len(rules) == 1
+            else (
+                "must be readable images with labels of the model's classes",
+                "fix or remove them",
+            )
+        )
+        raise InputError(
+            f"the data, in {len(faults)} places,",
+            f"faulty ({shown}{more})",
+            rule,
+            f"{remedy}; nothing was sampled yet",
+        )

@@ -13,9 +13,9 @@ import numpy as np
 from deformrs.bars import CertificationBar, Progress, ProgressChoice
 from deformrs.checks import check_integer
 from deformrs.config import Config
-from deformrs.dataset import Group, classifier_config, labels_of, read_image, select_indices
+from deformrs.dataset import Group, classifier_config, select_indices
 from deformrs.errors import InputError, ModelError
-from deformrs.inputs import Dataset, LabelledImages, as_dataset
+from deformrs.inputs import Dataset, LabelledImages, as_dataset, labels_of, read_image
 from deformrs.plan import SamplingPlan, fresh_seed
 from deformrs.randomness import Stage
 from deformrs.runs import CertifiedRun, Result

@@ -40,7 +40,7 @@ class Tally:
 
     Sampling is a fixed sequence of steps, such as batches. When the images are sampled again, their
     stored counts replace the steps already taken. As a context manager it also stores the last step
-    before the process is asked to end, as by Ctrl-C.
+    before the process is interrupted, as by Ctrl-C.
 
     Guarantee: stored counts are used only for the run, images, labels and batch size that they were
     made with, and only if the model repeats the first step.
@@ -95,7 +95,7 @@ class Tally:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None or issubclass(kind, Exception):
             return
-        try:  # asked to end, nothing failed; whoever asked sees that, and no error of this
+        try:  # interrupted, nothing failed; whoever interrupts sees that, and no error of this
             self._write()
         except DeformRSError as error:
             _warn(f"the finished batches of these images are not stored: {error}")
