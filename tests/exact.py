@@ -64,6 +64,22 @@ def log_e(hits: int, trials: int, p: Fraction) -> Any:
     return log_mass(a, b) - log_mass(half, half) - likelihood
 
 
+def log_paired_e(excess: Fraction, disagreements: int) -> Any:
+    """log of the stratified mixture E = B e^x x^-s γ(s, x), with s = D + B, x = excess + D, B = ½.
+
+    γ(s, x) = x^s e^-x Σ_k x^k / (s (s+1) … (s+k)) (DLMF 8.7.1), so E = B Σ_k x^k / (s … (s+k)):
+    a series of positive terms, summed in integers, which loses less than 1e-50 of it. x > 0.
+    """
+    shape, x = disagreements + Fraction(1, 2), excess + disagreements
+    x = Fraction(int(x * 2**220), 2**220)  # moves log E by less than 2^-220
+    term = total = (1 << 240) * shape.denominator // shape.numerator
+    while term > total >> 220:
+        shape += 1
+        term = term * x.numerator * 2 // (x.denominator * int(2 * shape))
+        total += term
+    return HP.log(HP.mpf(total) / (1 << 241))
+
+
 @functools.lru_cache(maxsize=4096)
 def quantile(p: Fraction) -> Any:
     """Φ⁻¹(p)."""

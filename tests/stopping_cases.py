@@ -6,13 +6,18 @@ import functools
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deformrs.certificate import Certificate, Counts
 from deformrs.noise import Gaussian, Independent, NoiseLaw, Uniform
 from deformrs.regions import Region
+from deformrs.rule import Rule
 from deformrs.space import Block, Space
-from deformrs.stopping import Rule, Stopping
+from deformrs.statistics import Method
+from deformrs.stopping import Stopping
 from deformrs.units import Unit
+
+Integers = NDArray[np.int64]
 
 ANGLE = Space((Block("rotation", 1, Unit.ANGLE, 2 * math.pi),), (28, 28))
 ZOOM = Space((Block("scaling", 1, Unit.FRACTION),), (28, 28))
@@ -70,8 +75,34 @@ def answers(case: str, certificate: Certificate) -> list[bool]:
 @functools.cache
 def rule_of(case: str, alpha: float, n: int, *, last_look: bool = True) -> Rule:
     law, space, stopping = _ALL[case]
-    return stopping.rule(law, space, alpha, n, last_look=last_look)
+    return rule_for(stopping, law, space, alpha, n, last_look=last_look)
+
+
+def rule_for(
+    stopping: Stopping,
+    law: NoiseLaw,
+    space: Space,
+    alpha: float,
+    n: int,
+    *,
+    last_look: bool = True,
+) -> Rule:
+    """Return the rule for independent samples, with p_B = 1 - p_A."""
+    method = Method.parse(f"anytime:{n}" if last_look else "anytime")
+    return stopping.rule(law, space, alpha, n, method)
+
+
+def thresholds(case: str) -> tuple[float, ...]:
+    """Return the lower bounds on p_A from which on each query is certified, if p_B = 1 - p_A."""
+    law, space, stopping = _ALL[case]
+    return stopping.thresholds(law, space)
+
+
+def decided(rule: Rule, hits: Integers, trials: Integers) -> NDArray[np.bool_]:
+    """Ask the rule about images of two classes, the first of which is the candidate."""
+    selection = np.tile([1, 0], (len(hits), 1))
+    return rule.decided(selection, np.stack([hits, trials - hits], axis=1))
 
 
 def is_decided(rule: Rule, hits: int, trials: int) -> bool:
-    return bool(rule.decided(np.array([hits]), np.array([trials]))[0])
+    return bool(decided(rule, np.array([hits]), np.array([trials]))[0])

@@ -14,8 +14,10 @@ from deformrs.certificate import Counts
 from deformrs.errors import InputError
 from deformrs.plan import SamplingPlan
 from deformrs.randomness import Stage
+from deformrs.rule import Rule, looks
 from deformrs.sampling import Progress
-from deformrs.stopping import Rule, Stopping, looks
+from deformrs.statistics import Method
+from deformrs.stopping import Stopping
 from examples import IMAGE, smoothed
 from images import one_if_below, ramp
 
@@ -35,7 +37,7 @@ def sampled(
 ) -> list[Counts]:
     """Return the counts of images that are sampled under that rule."""
     selection = np.array(g.count_batch(list(images), indices, n0, Stage.SELECT))
-    estimation = g.sampler.count_until(images, indices, selection.argmax(axis=1), rule, seed=0)
+    estimation = g.sampler.count_until(images, indices, selection, rule, seed=0)
     return [
         Counts(tuple(a), tuple(b))
         for a, b in zip(selection.tolist(), estimation.tolist(), strict=True)
@@ -45,12 +47,12 @@ def sampled(
 def test_the_samples_are_the_first_of_the_fixed_protocol() -> None:
     g = smoothed()
     for index, image in enumerate(IMAGES[:4]):
-        c = g.certify(image, n=3000, index=index, stopping=TEN)
-        assert c.method == "anytime:3000"
-        assert c.counts.n in looks(3000)
-        fixed = g.certify(image, n=c.counts.n, index=index, method="anytime:3000")
+        c = g.certify(image, n=2000, index=index, stopping=TEN)
+        assert c.method == Method.parse("anytime_auto:2000").chosen(c.counts.selection).name
+        assert c.counts.n in looks(2000)
+        fixed = g.certify(image, n=c.counts.n, index=index, method="anytime_auto:2000")
         assert c == fixed
-        plain = g.certify(image, n=3000, index=index, method="anytime", stopping=TEN)
+        plain = g.certify(image, n=2000, index=index, method="anytime", stopping=TEN)
         assert plain == g.certify(image, n=plain.counts.n, index=index, method="anytime")
 
 
@@ -59,11 +61,11 @@ def test_the_rule_is_that_of_the_bound() -> None:
     g = smoothed()
     space = g.deformation.space((12, 12))
     counts = {}
-    for method, last_look in (("anytime:400", True), ("anytime", False)):
+    for method in ("anytime:400", "anytime"):
         certificates = g.certify_batch(
             IMAGES, range(9), SamplingPlan(400, method=method, stopping=TEN)
         )
-        rule = TEN.rule(g.noise, space, 1e-3, 400, last_look=last_look)
+        rule = TEN.rule(g.noise, space, 1e-3, 400, Method.parse(method))
         stacked = torch.stack(IMAGES)
         expected = sampled(g, stacked, range(9), 100, rule)
         counts[method] = [c.counts for c in certificates]
@@ -100,9 +102,10 @@ def test_a_decided_query_stops_sampling_and_an_open_one_does_not() -> None:
     assert sure.radius >= math.radians(10)
     # Beyond the noise: no sample can certify it, so it is decided at once, and refused.
     beyond, space = Stopping(radii=("170deg",)), Rotation().space((9, 9))
-    first = np.array([looks(500)[0]])
-    assert beyond.rule(Uniform(2.0), space, 0.001, 500).decided(first, first).all()
-    with pytest.raises(InputError, match=r"170deg; it cannot be certified.*at most 111\.13°"):
+    rule = beyond.rule(Uniform(2.0), space, 0.001, 500, Method.parse("anytime_auto:500"))
+    first = np.array([[looks(500)[0], 0, 0]])
+    assert rule.decided(first, first).all()
+    with pytest.raises(InputError, match=r"170deg; it cannot be certified.*at most 111\.08°"):
         smoothed(brightest).certify(IMAGE, n=500, stopping=beyond)
     # At the edge, neither bound ever decides, until it is too late to certify.
     p = 0.8
@@ -127,9 +130,13 @@ def test_adaptive_stops_where_more_samples_gain_little() -> None:
 
 
 def test_any_other_bound_is_refused() -> None:
-    with pytest.raises(InputError, match="must be 'anytime:100' or 'anytime' where sampling"):
+    with pytest.raises(
+        InputError, match="must be 'auto', 'runner_up', 'anytime:100' or 'anytime' where"
+    ):
         smoothed().certify(IMAGE, n=100, method="clopper_pearson", stopping=TEN)
-    with pytest.raises(InputError, match="must be 'anytime:100' or 'anytime' where sampling"):
+    with pytest.raises(
+        InputError, match="must be 'auto', 'runner_up', 'anytime:100' or 'anytime' where"
+    ):
         smoothed().certify(IMAGE, n=100, method="anytime:50", stopping=TEN)
     with pytest.raises(InputError, match="method is 'wald'"):
         smoothed().certify(IMAGE, n=100, method="wald", stopping=TEN)

@@ -53,10 +53,10 @@ class TestCompiled:
         g = SmoothedClassifier(few, Rotation(), Uniform(2.0), 5, batch_size=32, compiled="default")
         g.warm_up(IMAGE)
         with torch.compiler.set_stance("fail_on_recompile"):
-            for n in (10, 32, 50):
+            for n in (11, 32, 50):
                 assert g.certify(IMAGE, n=n, n0=5).counts.n == n
         with pytest.raises(InputError, match=r"must have the shape compiled for, \(1, 12, 12\)"):
-            g.certify(torch.rand(1, 14, 14, generator=torch.Generator()), n=10)
+            g.certify(torch.rand(1, 14, 14, generator=torch.Generator()), n=11)
 
     @pytest.mark.parametrize("deformation", DEFORMATIONS)
     @pytest.mark.parametrize("law", [Gaussian(0.1), Uniform(0.1)], ids=repr)

@@ -52,6 +52,9 @@ def dataset() -> list[tuple[Tensor, int]]:
     return [(image, (0, 0, 1, 1, 2, 0)[index]) for index, image in enumerate(images)]
 
 
+DECIDE = Stopping(radii=("5deg", "20deg"), regions=("rotation<=10deg",))
+SQUARE = Stopping(regions=("rotation<=5deg, scale=0.95..1.05",))
+
 RUNS: dict[str, Callable[[], tuple[SmoothedClassifier, dict[str, object]]]] = {
     "translation": lambda: (smoothed(Translation(), Gaussian(0.3)), {}),
     "rotation": lambda: (smoothed(Rotation(), Uniform(math.pi)), {}),
@@ -66,11 +69,33 @@ RUNS: dict[str, Callable[[], tuple[SmoothedClassifier, dict[str, object]]]] = {
     ),
     "decide_radii": lambda: (
         smoothed(Rotation(), Uniform(math.radians(60))),
-        {"stopping": Stopping(radii=("5deg", "20deg"), regions=("rotation<=10deg",)), "n": 2000},
+        {"stopping": DECIDE, "n": 2000, "method": "anytime:2000"},
     ),
     "decide_tolerance": lambda: (
         smoothed(Translation(), Gaussian(0.3)),
-        {"stopping": Stopping(tolerance="0.2px"), "n": 3000, "together": 2},
+        {
+            "stopping": Stopping(tolerance="0.2px"),
+            "n": 3000,
+            "together": 2,
+            "method": "anytime:3000",
+        },
+    ),
+    "auto": lambda: (smoothed(Translation(), Gaussian(0.3)), {"method": "auto"}),
+    "auto_decided": lambda: (
+        smoothed(Affine(), Gaussian(0.2)),
+        {"stopping": Stopping(regions=("rotation<=2deg",)), "n": 2000, "method": "auto"},
+    ),
+    "stratified": lambda: (
+        smoothed(Rotation(), Uniform(math.radians(60))),
+        {"stopping": DECIDE, "n": 10_000, "method": "auto"},
+    ),
+    "stratified_plane": lambda: (
+        smoothed(Translation(), Gaussian(0.3)),
+        {"stopping": Stopping(tolerance="0.2px"), "n": 6000, "together": 2, "method": "auto"},
+    ),
+    "stratified_square": lambda: (
+        smoothed(Compose(Rotation(), Scaling()), Independent(Uniform(0.9), Gaussian(0.2))),
+        {"stopping": SQUARE, "n": 6000, "method": "auto"},
     ),
 }
 
@@ -87,7 +112,7 @@ def smoothed(deformation: object, noise: object) -> SmoothedClassifier:
 
 def write_run(name: str, out: Path) -> None:
     classifier, arguments = RUNS[name]()
-    arguments = {"n": 700, "n0": 50, "seed": 1} | arguments
+    arguments = {"n": 700, "n0": 50, "seed": 1, "method": "clopper_pearson"} | arguments
     about = {"data": {"name": "spots"}}
     for _ in certify_dataset(classifier, dataset(), out=out, about=about, **arguments):  # type: ignore[arg-type]
         pass

@@ -9,7 +9,9 @@ either always happens or never.)
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,10 +19,11 @@ from numpy.typing import NDArray
 from scipy.special import betainc, betaincc, betaincinv
 from scipy.stats import binomtest
 
-from deformrs.statistics import anytime_upper, capped_method
-from deformrs.statistics.sequential import hits_needed
-from deformrs.stopping import GIVEN_UP, looks
-from stopping_cases import ONE, answers, certificate, rule_of
+from deformrs.rule import GIVEN_UP, looks
+from deformrs.statistics import anytime_upper
+from deformrs.statistics.bounds import clopper_pearson_lower
+from deformrs.statistics.sequential import half
+from stopping_cases import ONE, answers, certificate, decided, rule_of, thresholds
 
 Integers = NDArray[np.int64]
 ALPHA, RUNS = 0.05, 20_000
@@ -59,9 +62,9 @@ def test_guarantee_certify_after_decided_is_false_with_probability_at_most_alpha
 ) -> None:
     """The truth is just too small for the query, so every certificate is false."""
     rule = rule_of(case, ALPHA, 2000, last_look=method != "anytime")
-    (threshold,) = rule.thresholds
+    (threshold,) = thresholds(case)
     truth = threshold * (1 - 1e-9)
-    false = certified(case, method, *run(rule.decided, truth, 2000, seed=1))
+    false = certified(case, method, *run(partial(decided, rule), truth, 2000, seed=1))
     assert not rejects(false), f"{false} of {RUNS} certificates are false"
     assert false > 0
 
@@ -84,8 +87,8 @@ def test_a_true_query_is_excluded_with_a_small_probability(case: str) -> None:
     """The truth just suffices, so every run that the evidence excludes is given up wrongly."""
     assert GIVEN_UP == ALPHA
     rule = rule_of(case, ALPHA, 2000)
-    (threshold,) = rule.thresholds
-    hits, trials = run(rule.decided, threshold * (1 + 1e-9), 2000, seed=2)
+    (threshold,) = thresholds(case)
+    hits, trials = run(partial(decided, rule), threshold * (1 + 1e-9), 2000, seed=2)
     outcomes, counts = np.unique(np.stack([hits, trials]), axis=1, return_counts=True)
     excluded = [anytime_upper(h, t, GIVEN_UP) < threshold for h, t in outcomes.T.tolist()]
     lost = int(counts[np.array(excluded)].sum())
@@ -102,15 +105,16 @@ def test_few_images_that_all_samples_would_certify_are_given_up(case: str, power
     """
     n = 2000
     rule = rule_of(case, ALPHA, n)
-    (threshold,) = rule.thresholds
-    needed = hits_needed(threshold, ALPHA, n)
+    (threshold,) = thresholds(case)
+    lowers = [clopper_pearson_lower(k, n, half(ALPHA)) for k in range(n + 1)]
+    needed = bisect_left(lowers, threshold)
     truth = float(betaincinv(needed, n - needed + 1, power))  # so many get so many hits
     least = power - GIVEN_UP - 5 * np.sqrt(0.25 / RUNS)
-    patient = certified(case, capped_method(n), *run(rule.decided, truth, n, seed=3))
+    patient = certified(case, rule.method.name, *run(partial(decided, rule), truth, n, seed=3))
     assert patient / RUNS > least
 
     # A rule that gives up below the threshold loses more, and is rejected.
     def hasty(hits: Integers, trials: Integers) -> NDArray[np.bool_]:
-        return rule.decided(hits, trials) | (hits < threshold * trials)
+        return decided(rule, hits, trials) | (hits < threshold * trials)
 
-    assert certified(case, capped_method(n), *run(hasty, truth, n, seed=3)) / RUNS < least
+    assert certified(case, rule.method.name, *run(hasty, truth, n, seed=3)) / RUNS < least

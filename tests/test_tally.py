@@ -264,7 +264,7 @@ def test_counts_under_another_deformation_are_not_used(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
     """A model that answers as before for plain images only, as if a deformation had changed."""
-    calls, last, strength = 0, 60, 1.0
+    calls, last, strength = 0, 70, 1.0
     inner = network()
 
     def model(images: Tensor) -> Tensor:

@@ -60,6 +60,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "certificate.py": (*CERTIFICATE, *STATISTICS, *NOISE),
     "statistics/__init__.py": (*STATISTICS, *CERTIFICATE),
     "statistics/bounds.py": (*STATISTICS, *ROUNDING),
+    "statistics/multiplicity.py": ("tests/statistics/test_multiplicity.py",),
     "statistics/sequential.py": (*STATISTICS, *ROUNDING, "tests/test_stopping.py"),
     "noise/distance.py": (*NOISE, *ROUNDING),
     "noise/gaussian.py": (*NOISE, *ROUNDING, *TRUTHS),

@@ -18,31 +18,73 @@ from deformrs.units import scaled_size
 
 
 @dataclass(frozen=True)
+class PairedCounts:
+    """Predictions under stratified noise, of which every stratum gets two: a pair.
+
+    `classes` says how often each class was predicted, `disagreements` in how many pairs it was
+    exactly one of the two.
+
+    >>> PairedCounts(classes=(5, 1), disagreements=(1, 1)).n
+    6
+    """
+
+    classes: tuple[int, ...]
+    disagreements: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        _check_counts("the predictions of pairs", self.classes)
+        _check_counts("the disagreements", self.disagreements)
+        if len(self.classes) != len(self.disagreements) or not all(
+            # A class in both predictions of a pair is counted twice.
+            differing <= min(count, self.n - count) and (count - differing) % 2 == 0
+            for count, differing in zip(self.classes, self.disagreements, strict=True)
+        ):
+            raise InputError(
+                "the counts of pairs",
+                f"{self.classes} with disagreements {self.disagreements}",
+                "must be possible for pairs of predictions",
+                "count both predictions of every pair",
+            )
+        if self.n % 2 or not self.n:
+            raise InputError(
+                "the number of paired predictions", self.n, "must be even and positive", "e.g. 256"
+            )
+
+    def __add__(self, other: PairedCounts) -> PairedCounts:
+        return PairedCounts(
+            _sums(self.classes, other.classes), _sums(self.disagreements, other.disagreements)
+        )
+
+    @property
+    def n(self) -> int:
+        """The number of predictions, twice that of the pairs."""
+        return sum(self.classes)
+
+
+@dataclass(frozen=True)
 class Counts:
     """How often each class was predicted in the selection and in the estimation stage.
+
+    Estimation may go on with stratified noise, whose predictions are `pairs`.
 
     Counts add: `a + b` is what one run over both sets of samples would have counted. For a bound
     on the sum to hold, the samples must differ (seeds, blocks), and their number must be fixed
     beforehand; to look at partial sums, use the any-time bound and keep the selection as it is.
 
     >>> Counts((9, 1), (90, 10)) + Counts((0, 0), (5, 5))
-    Counts(selection=(9, 1), estimation=(95, 15))
+    Counts(selection=(9, 1), estimation=(95, 15), pairs=None)
     """
 
     selection: tuple[int, ...]
     estimation: tuple[int, ...]
+    pairs: PairedCounts | None = None
 
     def __post_init__(self) -> None:
         for stage in ("selection", "estimation"):
-            values = getattr(self, stage)
-            if not isinstance(values, tuple):
-                raise InputError(
-                    f"{stage} counts", repr(values), "must be a tuple", "tuple(counts)"
-                )
-            if not all(type(value) is int and value >= 0 for value in values):
-                for value in values:  # names the first
-                    check_integer(f"a count in {stage}", value, least=0)
-        if len(self.selection) != len(self.estimation) or len(self.selection) < 2:
+            _check_counts(f"{stage} counts", getattr(self, stage))
+        classes = {len(self.selection), len(self.estimation)}
+        classes |= set() if self.pairs is None else {len(self.pairs.classes)}
+        if len(classes) > 1 or len(self.selection) < 2:
             raise InputError(
                 "the number of classes",
                 f"{len(self.selection)} in selection, {len(self.estimation)} in estimation",
@@ -60,9 +102,11 @@ class Counts:
                 f"must be of {len(self.selection)}",
                 "add counts of the same model",
             )
+        pairs = [counts.pairs for counts in (self, other) if counts.pairs is not None]
         return Counts(
-            tuple(a + b for a, b in zip(self.selection, other.selection, strict=True)),
-            tuple(a + b for a, b in zip(self.estimation, other.estimation, strict=True)),
+            _sums(self.selection, other.selection),
+            _sums(self.estimation, other.estimation),
+            pairs[0] + pairs[1] if len(pairs) == 2 else next(iter(pairs), None),
         )
 
     @property
@@ -73,7 +117,7 @@ class Counts:
     @property
     def n(self) -> int:
         """The number of fresh samples that bound its probability."""
-        return sum(self.estimation)
+        return sum(self.estimation) + (self.pairs.n if self.pairs else 0)
 
     @property
     def candidate(self) -> int:
@@ -83,7 +127,21 @@ class Counts:
     @property
     def hits(self) -> int:
         """How often the candidate was predicted in the estimation stage."""
-        return self.estimation[self.candidate]
+        return self.estimation[self.candidate] + (
+            self.pairs.classes[self.candidate] if self.pairs else 0
+        )
+
+
+def _check_counts(name: str, values: object) -> None:
+    if not isinstance(values, tuple):
+        raise InputError(name, repr(values), "must be a tuple", "tuple(counts)")
+    if not all(type(value) is int and value >= 0 for value in values):
+        for value in values:  # names the first
+            check_integer(f"a number in {name}", value, least=0)
+
+
+def _sums(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
 @dataclass(frozen=True)

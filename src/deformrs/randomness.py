@@ -17,9 +17,8 @@ from deformrs.errors import InputError
 from deformrs.noise import NoiseLaw
 from deformrs.noise.law import Generator
 from deformrs.space import Space
-
-BLOCK = 256
-"""Samples drawn from one generator. Changing it changes every result."""
+from deformrs.strata import BLOCK as BLOCK
+from deformrs.strata import strata
 
 ROOM = 2**24
 """The most numbers that are cached: 64 MiB."""
@@ -31,6 +30,8 @@ class Stage(IntEnum):
     SELECT = 0
     ESTIMATE = 1
     PREDICT = 2
+    STRATIFY = 3
+    """Estimation that goes on with stratified noise: see `deformrs.strata`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,8 @@ class TorchGenerator:
         self.device, self._generator, self._seed = generator.device, generator, int(seed)
 
     def begin(self, index: int, stage: Stage, block: int) -> None:
-        place = block * len(Stage) + stage
+        # The first three stages take turns; one that came later goes the other way.
+        place = -1 - block if stage == Stage.STRATIFY else 3 * block + stage
         self._generator.manual_seed((_start(self._seed, int(index)) + place) % 2**64)
 
     # All of it is named: the defaults of torch can be set by anybody.
@@ -151,6 +153,26 @@ def generator_for(device: torch.device, seed: int) -> Blocks:
     if device.type == "cpu":
         return Philox(seed)
     return TorchGenerator(torch.Generator(device), seed)
+
+
+def stratified(generator: Generator, dim: int, first: int, total: int) -> Tensor:
+    """Return a block of numbers in (0, 1) of which each stratum has two: [BLOCK, dim], float64.
+
+    `total` strata divide the unit interval or square into equal cells, of which the block has those
+    from number `first`. Guarantee: over all strata, each of 2**48 numbers is equally probable.
+    """
+    numbers = torch.arange(BLOCK, device=generator.device) // 2 + first
+    steps = (generator.uniform(BLOCK, 2 * dim).double() * 2**24).floor()
+    within = steps[:, :dim] * 2**24 + steps[:, dim:]
+    columns, below = [], total.bit_length() - 1
+    for axis in range(dim):
+        # The number of a cell has the bits of its row first, then those of its column.
+        bits = -(-below // (dim - axis))
+        below -= bits
+        cell = (numbers >> below) % 2**bits
+        inside = (within[:, axis] / 2**bits).floor()
+        columns.append((cell * 2 ** (48 - bits) + inside + 0.5) / 2**48)
+    return torch.stack(columns, dim=1)
 
 
 class Draws:
@@ -191,7 +213,11 @@ class Draws:
         drawn = self._kept.pop(name, None)
         if drawn is None:
             self._generator.begin(index, stage, block)
-            drawn = self.law.raw(BLOCK, self.space, self._generator)
+            if stage == Stage.STRATIFY:
+                uniform = stratified(self._generator, self.space.dim, *strata(block))
+                drawn = self.law.quantiles(uniform, self.space)
+            else:
+                drawn = self.law.raw(BLOCK, self.space, self._generator)
             self._check(drawn)
         if again:
             self._kept[name] = drawn

@@ -1,6 +1,6 @@
 """Sets of transformations, and the shifts of a certificate's parameters that enclose them.
 
-If a certificate covers every enclosing shift, it covers the whole set: docs/theory.md, section 5.
+If a certificate covers every enclosing shift, it covers the whole set: docs/theory.md, section 6.
 """
 
 from __future__ import annotations

@@ -41,14 +41,20 @@ Output = TypeVar("Output")
 
 
 class Rule(Protocol):
-    """Decides from counts which images need no more samples, as `deformrs.stopping.Rule` does."""
+    """Decides from counts which images need no more samples, as `deformrs.rule.Rule` does."""
 
     @property
     def looks(self) -> Sequence[int]: ...
 
-    def decided(
-        self, hits: NDArray[np.int64], trials: NDArray[np.int64], /
-    ) -> NDArray[np.bool_]: ...
+    @property
+    def rounds(self) -> Sequence[int]: ...
+
+    @property
+    def first(self) -> int: ...
+
+    def decided(self, selection: Table, counts: Table, /) -> NDArray[np.bool_]: ...
+
+    def moves(self, selection: Table, counts: Table, /) -> NDArray[np.bool_]: ...
 
 
 class _Fingerprint:
@@ -105,25 +111,28 @@ class Sampler:
         progress: Progress | None = None,
         tally: Tally | _Fingerprint | None = None,
         replay: Replay | None = None,
+        paired: bool = False,
     ) -> NDArray[np.int64]:
         """Return how often each class is predicted, for each row that the spans name: [rows, K].
 
         images: [k, c, h, w]; rows: k by default; shift: [1, d], added to all params; draws: cached
         noise of the same seed; tally: stores the counts of finished batches; replay: keeps some
-        batches. The counts stay on the device until the end or until they are stored, and memory
-        does not grow with the number of samples.
+        batches. With paired, two samples in a row are a pair, and for each class the number of
+        pairs follows of which it is exactly one: [rows, 2 K]. The counts stay on the device until
+        the end or until they are stored, and memory does not grow with the number of samples.
         """
         rows = len(images) if rows is None else rows
         self.warm_up(images)
         noise = self.draws(images, seed) if draws is None else draws
         device = images.device
-        # The samples that fill up the last batch are counted in one more row.
-        counts = torch.zeros((rows + 1) * self._num_classes, dtype=torch.int64, device=device)
-        undefined = torch.zeros(rows + 1, dtype=torch.int64, device=device)
+        width = (2 if paired else 1) * self._num_classes
+        counts = torch.zeros(rows * width, dtype=torch.int64, device=device)
+        undefined = torch.zeros(rows, dtype=torch.int64, device=device)
         total = torch.zeros((), dtype=torch.float64, device=device)  # of the largest logits
+        waiting = torch.zeros(2, 0, dtype=torch.int64, device=device)  # for the other of a pair
 
         def logits_of(batch: tuple[Span, ...]) -> tuple[Tensor, Tensor]:
-            logits, row = self._logits(batch, noise, images, rows, shift)
+            logits, row = self._logits(batch, noise, images, shift)
             if replay is not None:
                 shown = partial(self._shown, batch, logits, images, seed=seed, shift=shift)
                 replay.add(shown)
@@ -133,9 +142,9 @@ class Sampler:
             # Not checked after every batch, which would make the device wait.
             if undefined.any():
                 faulty = set(undefined.nonzero().flatten().tolist())
-                index = next(span.index for span in spans if faulty & {span.row, rows})
+                index = next(span.index for span in spans if span.row in faulty)
                 raise LogitError.of(index, deformed=True)
-            found: NDArray[np.int64] = counts.view(rows + 1, self._num_classes)[:rows].cpu().numpy()
+            found: NDArray[np.int64] = counts.view(rows, width).cpu().numpy()
             return found
 
         size, spans = self._fitting, [*spans]
@@ -146,9 +155,17 @@ class Sampler:
                 # Of a row with NaN, the max is NaN.
                 undefined = undefined.scatter_add(0, row, (~best.isfinite()).long())
                 # Into new memory: the tally holds the counts of the last whole batch.
-                places = row * self._num_classes + classes
-                counts = counts.scatter_add(0, places, torch.ones_like(classes))
+                counts = counts.scatter_add(0, row * width + classes, torch.ones_like(classes))
                 total = total + best.double().sum()
+                if paired:
+                    # A batch may end between the two.
+                    waiting = torch.cat([waiting, torch.stack([row, classes])], dim=1)
+                    whole = waiting.shape[1] // 2 * 2
+                    row, classes = waiting[:, :whole]
+                    differing = (classes[::2] != classes[1::2]).long().repeat_interleave(2)
+                    places = row * width + self._num_classes + classes
+                    counts = counts.scatter_add(0, places, differing)
+                    waiting = waiting[:, whole:]
             if tally is not None and number == 1 and self._fitting != size:
                 # Begun again in batches that fit, so that their counts can be stored.
                 return self.count(
@@ -161,6 +178,7 @@ class Sampler:
                     progress=progress,
                     tally=tally,
                     replay=replay,
+                    paired=paired,
                 )
             if progress is not None:
                 progress.sampled(_samples_of(batch))
@@ -169,8 +187,7 @@ class Sampler:
             now = partial(table, counts, undefined)
             stored = tally.add(number, now, size, partial(float, total))
             if stored is not None:
-                whole = torch.from_numpy(stored.counts).flatten().to(device)
-                counts = torch.cat([whole, counts[len(whole) :]])
+                counts = torch.from_numpy(stored.counts).flatten().to(device)
                 passed = sum(_samples_of(batch) for _, batch in islice(batches, stored.step - 1))
                 if progress is not None:
                     progress.resumed(passed)
@@ -180,56 +197,73 @@ class Sampler:
         self,
         images: Tensor,
         indices: Sequence[int],
-        candidates: NDArray[np.intp],
+        selection: Table,
         rule: Rule,
         *,
         seed: int,
         progress: Progress | None = None,
         tally: Tally | None = None,
         replay: Replay | None = None,
-    ) -> NDArray[np.int64]:
+    ) -> Table:
         """Return the class counts of each image, sampled until it is decided: [k, K].
 
-        After each number of samples in `rule.looks`, the rule decides from the counts of the
-        candidate classes which images need no more. tally: stores the counts at late looks;
-        replay: keeps some batches.
+        After each number of samples in `rule.looks`, the rule decides from the counts so far and
+        those of the selection which images need no more, and which move on to the stratified
+        samples of `rule.rounds`. These are counted in further columns: [k, 3 K] with the classes
+        and their disagreements. tally: stores the counts at late looks; replay: keeps some batches.
         """
-        counts = np.zeros((len(images), self._num_classes), dtype=np.int64)
-        active: NDArray[np.intp] = np.arange(len(images))
+        classes, size, passed = self._num_classes, self._fitting, 0
+        width = (3 if rule.rounds else 1) * classes
+        counts = np.zeros((len(images), width), dtype=np.int64)
         # Looks lie close together at first, and use the same block of noise again and again.
         draws = self.draws(images, seed, room=ROOM)
-        start, size, looks = 0, self._fitting, iter(rule.looks)
-        for stop in looks:
-            undecided = len(active)
-            spans = [Span(indices[i], Stage.ESTIMATE, start, stop, i, i) for i in active.tolist()]
-            fingerprint = _Fingerprint()
-            counts = counts + self.count(
-                images,
-                spans,
-                seed=seed,
-                draws=draws,
-                progress=progress,
-                tally=fingerprint,
-                replay=replay,
-            )
-            # The first looks are too short to tell one model from another by.
-            if tally is not None and self._fitting == size and stop >= BLOCK:
-                # The same counts would not tell: of most images all samples get one class.
-                stored = tally.add(stop, counts.copy, size, fingerprint.logits)
-                if stored is not None:
-                    if progress is not None:
-                        progress.resumed(int(stored.counts.sum() - counts.sum()))
-                    counts = stored.counts
-                    while stop < stored.step:
-                        stop = next(looks)
-                    active = np.flatnonzero(counts.sum(axis=1) == stop)
-            hits = counts[active, candidates[active]]
-            left = active[~rule.decided(hits, np.full(len(active), stop))]
-            if progress is not None:
-                progress.decided(undecided - len(left))
-            active, start = left, stop
-            if not len(active):
-                break
+        moved: NDArray[np.intp] = np.arange(len(images))
+        undecided = len(images)
+        stages = ((Stage.ESTIMATE, 0, rule.looks), (Stage.STRATIFY, rule.first, rule.rounds))
+        for stage, first, ends in stages:
+            paired, active, start = stage == Stage.STRATIFY, np.sort(moved), first
+            columns = slice(classes, None) if paired else slice(classes)
+            predicted = slice(classes, 2 * classes) if paired else columns
+            moved, before = moved[:0], rule.looks[-1] if paired else 0
+            for stop in ends:
+                step = before + stop
+                if step > passed:
+                    if not len(active):
+                        break
+                    fingerprint = _Fingerprint()
+                    counts = counts.copy()  # the tally may hold the last ones
+                    counts[:, columns] += self.count(
+                        images,
+                        [Span(indices[i], stage, start, stop, i, i) for i in active.tolist()],
+                        seed=seed,
+                        draws=draws,
+                        progress=progress,
+                        tally=fingerprint,
+                        replay=replay,
+                        paired=paired,
+                    )
+                    # The first looks are too short to tell one model from another by.
+                    if tally is not None and self._fitting == size and step >= BLOCK:
+                        # The same counts would not tell: of most images all samples get one class.
+                        stored = tally.add(step, counts.copy, size, fingerprint.logits)
+                        if stored is not None:
+                            taken = (stored.counts - counts)[:, : 2 * classes].sum()
+                            if progress is not None:
+                                progress.resumed(int(taken))
+                            counts, passed = stored.counts, stored.step
+                if step < passed:
+                    continue
+                if step == passed:  # stored by an earlier process
+                    samples = first + counts[:, predicted].sum(axis=1)
+                    active, others = np.flatnonzero(samples == stop), np.flatnonzero(samples < stop)
+                    if not paired:
+                        moved = others[~rule.decided(selection[others], counts[others])]
+                left = active[~rule.decided(selection[active], counts[active])]
+                moving = rule.moves(selection[left], counts[left])
+                active, moved, start = left[~moving], np.append(moved, left[moving]), stop
+                if progress is not None:
+                    progress.decided(undecided - len(active) - len(moved))
+                undecided = len(active) + len(moved)
         return counts
 
     def draws(self, images: Tensor, seed: int, room: int = 0) -> Draws:
@@ -350,17 +384,16 @@ class Sampler:
         batch: tuple[Span, ...],
         draws: Draws,
         images: Tensor,
-        rows: int,
         shift: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """Return the logits of a batch, and the row of each sample."""
         program = self._programs.get(len(images) == 1)
         raw = draws.of(batch)
-        size = len(raw)
+        size = samples = len(raw)
         if program is not None:  # compiled for one shape: fill up to it
             filling = raw[-1:].expand(self._fitting - size, -1)
             raw, size = torch.cat([raw, filling]), self._fitting
-        places, row = _places(batch, size, rows, images.device)
+        places, row = _places(batch, size, images.device)
         copies = _of_each(images, places)
         if program is None:
             logits = scores_of(self._model, self._deform(raw, copies, shift))
@@ -373,7 +406,7 @@ class Sampler:
                 f"must be floating-point logits of shape {(size, self._num_classes)}",
                 "set num_classes to what the model returns, or wrap the model",
             )
-        return logits, row
+        return logits[:samples], row[:samples]
 
     def _shown(
         self,
@@ -390,16 +423,15 @@ class Sampler:
             used += used[: max(0, 2 - len(used))]
         own = images[used]
         spans = tuple(replace(span, image=used.index(span.image)) for span in batch)
-        samples = _samples_of(batch)  # without those that fill up a compiled batch
 
         @torch.inference_mode()
         def predict() -> Tensor | None:
             if self._fitting != size:  # other batches may round otherwise
                 return None
-            again, _ = self._logits(spans, self.draws(own, seed), own, 0, shift)
-            return again[:samples].argmax(dim=1)
+            again, _ = self._logits(spans, self.draws(own, seed), own, shift)
+            return again.argmax(dim=1)
 
-        return ShownBatch(batch, logits[:samples].argmax(dim=1), predict)
+        return ShownBatch(batch, logits.argmax(dim=1), predict)
 
     def _logits_under(
         self, raw: Tensor, images: Tensor, shift: Tensor | None, law: NoiseLaw | None = None
@@ -423,12 +455,10 @@ def _of_each(images: Tensor, places: Tensor) -> Tensor:
     return images.index_select(0, places)
 
 
-def _places(
-    batch: Sequence[Span], size: int, filling: int, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Return the place of every sample's image and the row of its count, `filling` at the end."""
+def _places(batch: Sequence[Span], size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the place of every sample's image and the row of its count; filled up with zeros."""
     lengths = [*map(len, batch), size - _samples_of(batch)]
-    both = np.array([[*(s.image for s in batch), 0], [*(s.row for s in batch), filling]])
+    both = np.array([[*(s.image for s in batch), 0], [*(s.row for s in batch), 0]])
     places = torch.from_numpy(np.repeat(both, lengths, axis=1))
     if device.type == "cuda":  # from pinned memory the copy does not wait for the device
         places = places.pin_memory()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deformrs.bars import CertificationBar, Progress, ProgressChoice
-from deformrs.certificate import Certificate, Counts
+from deformrs.certificate import Certificate, Counts, PairedCounts
 from deformrs.checks import check_choice, check_integer, check_sampled_alpha, check_seed
 from deformrs.deformations import Deformation
 from deformrs.determinism import Replay, check_evaluating, check_fixed
@@ -29,11 +29,12 @@ from deformrs.inputs import ImageLike, as_image
 from deformrs.noise import NoiseLaw
 from deformrs.plan import SamplingPlan, seed_or_fresh
 from deformrs.randomness import Span, Stage
+from deformrs.rule import Rule
 from deformrs.runs.tally import Tally
 from deformrs.sampling import Sampler
 from deformrs.space import Shift, Space
 from deformrs.statistics import sign_test
-from deformrs.stopping import Rule, Stopping
+from deformrs.stopping import Stopping
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -126,7 +127,7 @@ class SmoothedClassifier:
         seed: int | None = None,
         *,
         index: int = 0,
-        method: str | None = None,
+        method: str = "auto",
         stopping: Stopping | None = None,
         progress: ProgressChoice = None,
     ) -> Certificate:
@@ -201,7 +202,7 @@ class SmoothedClassifier:
                 estimation = self.sampler.count_until(
                     batch,
                     indices,
-                    selection.argmax(axis=1),
+                    selection,
                     rule,
                     seed=plan.seed,
                     progress=bar.progress,
@@ -209,8 +210,9 @@ class SmoothedClassifier:
                     replay=replay,
                 )
         # Bound the candidate's probability, and certify the shifts that this allows.
-        stages = map(Counts, _rows(selection), _rows(estimation))
-        certified = [self.noise.certify(counts, space, plan.alpha, plan.bound) for counts in stages]
+        method = plan.method_for(self.noise, space).name
+        stages = map(_counts, _rows(selection), _rows(estimation))
+        certified = [self.noise.certify(counts, space, plan.alpha, method) for counts in stages]
         return [replace(certificate, seed=plan.seed) for certificate in certified]
 
     def predict(
@@ -435,6 +437,15 @@ def _preview(image: Tensor) -> NDArray[np.uint8]:
     small = image.detach()[:channels, ::step, ::step].float()
     pixels: NDArray[np.uint8] = (255 * small).round().byte().permute(1, 2, 0).cpu().numpy()
     return pixels
+
+
+def _counts(selection: tuple[int, ...], estimation: tuple[int, ...]) -> Counts:
+    """Return the counts of an image, of which `estimation` has the columns of the sampler."""
+    k = len(selection)
+    independent, classes, differing = estimation[:k], estimation[k : 2 * k], estimation[2 * k :]
+    return Counts(
+        selection, independent, PairedCounts(classes, differing) if any(classes) else None
+    )
 
 
 def _rows(counts: NDArray[np.int64]) -> list[tuple[int, ...]]:

@@ -1,7 +1,6 @@
-"""Queries of a certificate, and stopping rules: sample until every query is decided.
+"""Queries of a certificate, and when sampling stops: as soon as all of them are decided.
 
-A rule decides how many samples are drawn and nothing else. The certificate is computed from their
-counts by a bound that is valid at any stopping time (docs/theory.md, section 4). Needs no torch.
+Needs no torch.
 """
 
 from __future__ import annotations
@@ -11,53 +10,22 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.special import ndtri
-
 from deformrs.certificate import Bound, Certificate
 from deformrs.checks import check_alpha, check_integer, is_real
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError, UnsupportedError
 from deformrs.noise import NoiseLaw
+from deformrs.noise.law import distance_of
 from deformrs.regions import Patch, Region, Scale, parse_factors
-from deformrs.rounding import array_up, complement_up, round_up
+from deformrs.rounding import complement_up, round_up
+from deformrs.rule import Rule
 from deformrs.space import Space
-from deformrs.statistics import sequential
+from deformrs.statistics import Method
 from deformrs.statistics.bounds import last_safe
-from deformrs.statistics.sequential import half, hits_needed, last_lowers
 from deformrs.units import Unit, parse_quantity
 
 if TYPE_CHECKING:
     from deformrs.runs import Result
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
-# A look makes the device wait, and a late one costs samples. These are 57 looks up to 100,000; 23
-# looks, each half as many again, take 7 % more samples for four radii (simulated, CIFAR-10).
-FIRST_LOOK, GROWTH = 16, 1.17
-
-GIVEN_UP = 0.05
-"""An image is given up once a query would be certified with at most this probability.
-
-This loses certificates that were unlikely anyway, never makes false ones, and saves a tenth to a
-third of the samples (simulated from CIFAR-10 and MNIST counts).
-"""
-
-
-def looks(n: int) -> tuple[int, ...]:
-    """Return the sample sizes at which to look, each about 17 % above the last, up to n.
-
-    >>> looks(30)
-    (16, 19, 22, 26, 30)
-    """
-    check_integer("n", n, least=1)
-    ends, end = [], FIRST_LOOK
-    while end < n:
-        ends.append(end)
-        end = max(end + 1, round(end * GROWTH))
-    return (*ends, int(n))
 
 
 @dataclass(frozen=True)
@@ -157,20 +125,25 @@ class Stopping:
                 "stop at a smaller gain, or request radii",
             )
 
-    def rule(
-        self, law: NoiseLaw, space: Space, alpha: float, n: int, *, last_look: bool = True
-    ) -> Rule:
-        """Return the stopping rule for images of one size, with at most n samples each.
-
-        `last_look` says that the bound is sharp at n, like that of `capped_method(n)`.
-        """
+    def rule(self, law: NoiseLaw, space: Space, alpha: float, n: int, method: Method) -> Rule:
+        """Return the stopping rule for images of one size, with at most n samples each."""
         law.check(space)
         check_alpha(alpha, below=0.5)
         check_integer("n", n, least=1)
         self.check(space)
-        thresholds = self.thresholds(law, space)
         gain = None if self.tolerance is None else parse_radius(self.tolerance, space)
-        return Rule(thresholds, gain, law, space, float(alpha), int(n), last_look)
+        radii = {parse_radius(radius, space) for radius in self.radii}
+        regions = [distance_of(law, region, space) for region in self._regions]
+        return Rule(
+            tuple(r for r in sorted(radii) if _threshold(_reaches(law, space, r)) is not None),
+            tuple(r for r in regions if r.within(1.0, 0.0).all()),
+            gain,
+            law,
+            space,
+            float(alpha),
+            int(n),
+            method,
+        )
 
     def thresholds(self, law: NoiseLaw, space: Space) -> tuple[float, ...]:
         """Return the lower bounds on p_A from which on the radii and regions are certified."""
@@ -181,96 +154,6 @@ class Stopping:
     @cached_property
     def _regions(self) -> tuple[Region | Patch, ...]:
         return tuple(Region.parse(r) if isinstance(r, str) else r for r in self.regions)
-
-
-@dataclass(frozen=True)
-class Rule:
-    """Decides which images need no more samples. Made by `Stopping.rule`.
-
-    `thresholds` are the lower bounds on p_A from which on each query is certified; a query that no
-    bound can certify is decided from the start and has none.
-    """
-
-    thresholds: tuple[float, ...]
-    tolerance: float | None
-    law: NoiseLaw
-    space: Space
-    alpha: float
-    n: int
-    last_look: bool = True
-
-    @property
-    def looks(self) -> tuple[int, ...]:
-        """The sample sizes at which to ask the rule."""
-        return looks(self.n)
-
-    def decided(self, hits: Integers, trials: Integers) -> NDArray[np.bool_]:
-        """Return where every query is decided and the tolerance met. hits, trials: [k] -> [k]
-
-        A query is decided where the any-time bound certifies it, and where it is given up: the
-        opposite bound excludes it (wrongly with probability at most GIVEN_UP over all looks), or
-        the remaining samples are unlikely to certify it. At n, everything is decided.
-
-        Guarantee: what is decided as certified is certified by `law.certify` on these counts.
-        """
-        hits, trials = np.asarray(hits), np.asarray(trials)
-        sequential.check_tallies(hits, trials)
-        if (trials > self.n).any():
-            raise InputError(
-                "the number of trials", trials.max(), f"must not exceed n = {self.n}", "stop there"
-            )
-        # Many images share their counts, most of all after few samples.
-        (hits, trials), back = np.unique(np.stack([hits, trials]), axis=1, return_inverse=True)
-        done = np.ones(len(hits), dtype=bool)
-        for p in self.thresholds:
-            done[done] = self._decided(hits[done], trials[done], p)
-        if self.tolerance is not None:
-            done[done] = self._gains(hits[done], trials[done]) < self.tolerance
-        decided: NDArray[np.bool_] = (done | (trials == self.n))[back.reshape(-1)]
-        return decided
-
-    def _decided(self, hits: Integers, trials: Integers, p: float) -> NDArray[np.bool_]:
-        """Return where p_A >= p is certified, excluded, or too unlikely to be certified by n."""
-        certified = sequential.reaches(hits, trials, self._level, p)
-        excluded = sequential.reaches(trials - hits, trials, GIVEN_UP, complement_up(p))
-        decided = certified | excluded
-        left = ~decided
-        decided[left] = ~self._hopeful(hits[left], trials[left], p)
-        return decided
-
-    def _hopeful(self, hits: Integers, trials: Integers, p: float) -> NDArray[np.bool_]:
-        """Return where the remaining samples may still certify p_A >= p."""
-        if not self.last_look:
-            return sequential.may_reach(hits, trials, self._level, p, self.n)
-        # The most hits that the counts make plausible. The last look is the sharpest.
-        upper = sequential.anytime_uppers(hits, trials, GIVEN_UP)
-        to_come = self.n - trials
-        lucky = to_come * upper - ndtri(GIVEN_UP) * np.sqrt(to_come * upper * (1 - upper))
-        most: Floats = hits + np.minimum(lucky + 1, to_come)
-        return most >= hits_needed(p, self.alpha, self.n)
-
-    @property
-    def _level(self) -> float:
-        """The level of the any-time bound."""
-        return half(self.alpha) if self.last_look else self.alpha
-
-    def _gains(self, hits: Integers, trials: Integers) -> Floats:
-        """Return an upper bound on what more samples can add to the radius."""
-        lowers = sequential.anytime_lowers(hits, trials, self._level)
-        uppers = sequential.anytime_uppers(hits, trials, self.alpha)
-        final = np.full_like(trials, self.n)
-        hopeful = hits + final - trials
-        if self.last_look:
-            bests = last_lowers(hopeful, self.n, self.alpha)
-        else:
-            bests = sequential.anytime_lowers(hopeful, final, self.alpha)
-        return self._radii(np.minimum(uppers, array_up(bests))) - self._radii(lowers)
-
-    def _radii(self, lowers: Floats) -> Floats:
-        """Return the radius that each lower bound certifies; 0 where it abstains."""
-        bounds = [Bound(p, complement_up(p)) for p in lowers.tolist()]
-        radii = (self.law.radii(b, self.space)[0] if b.decides else 0.0 for b in bounds)
-        return np.fromiter(radii, dtype=np.float64, count=len(bounds))
 
 
 def _shown(best: Certificate) -> str:

@@ -18,11 +18,12 @@ from deformrs.errors import InputError, ModelError
 from deformrs.inputs import Dataset, LabelledImages, as_dataset, labels_of, read_image
 from deformrs.plan import SamplingPlan, fresh_seed
 from deformrs.randomness import Stage
+from deformrs.rule import GIVEN_UP
 from deformrs.runs import CertifiedRun, Result
 from deformrs.runs.folder import GENERATOR, TORCH, difference
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.statistics import clopper_pearson_lower, clopper_pearson_upper
-from deformrs.stopping import GIVEN_UP, Stopping
+from deformrs.stopping import Stopping
 
 FALSE_ALARM = 1e-6
 """The probability that fresh samples contradict a run although nothing has changed."""

@@ -10,7 +10,7 @@ import copy
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -18,13 +18,13 @@ from scipy.stats import norm
 from truths import ALPHA, Truth
 
 from deformrs import Certificate, Gaussian, NoiseLaw, SmoothedClassifier
-from deformrs.certificate import Bound, Counts
+from deformrs.certificate import Bound, Counts, PairedCounts
 from deformrs.noise.law import Generator
 from deformrs.randomness import Stage
 from deformrs.rounding import complement_up
+from deformrs.rule import Rule
 from deformrs.space import Space
 from deformrs.statistics import clopper_pearson_lower
-from deformrs.stopping import Rule
 
 TOGETHER = 500
 """Images that share batches."""
@@ -89,7 +89,8 @@ def recertified(certify: Callable[[Truth, Counts], Certificate]) -> Certifier:
 
 
 def of_counts(truth: Truth, counts: Counts, alpha: float = ALPHA) -> Certificate:
-    return truth.noise.certify(counts, truth.space, alpha, truth.plan(0).bound)
+    method = truth.plan(0).method_for(truth.noise, truth.space)
+    return truth.noise.certify(counts, truth.space, alpha, method.name)
 
 
 def of_bound(truth: Truth, counts: Counts, bound: Bound) -> Certificate:
@@ -134,22 +135,41 @@ def _nothing(law: NoiseLaw) -> None:
 def peeking(truth: Truth, runs: int, seed: int) -> tuple[Certificate, ...]:
     """Stop as soon as Clopper-Pearson certifies a radius that is just too large."""
     g, plan, space = classifier(truth), truth.plan(seed), truth.space
-    assert plan.stopping is not None
-    rule = plan.stopping.rule(truth.noise, space, ALPHA, truth.n)
-    rule = _Peeking(rule.thresholds, None, truth.noise, space, ALPHA, truth.n)
+    rule = plan.rule(truth.noise, space)
+    assert rule is not None
+    peeking = _Peeking(*(getattr(rule, field.name) for field in fields(Rule)))
     images, indices = truth.image.expand(runs, *truth.image.shape), range(runs)
     selection = np.array(g.count_batch(list(images), indices, truth.n0, Stage.SELECT, seed=seed))
-    counts = g.sampler.count_until(images, indices, selection.argmax(axis=1), rule, seed=seed)
+    counts = g.sampler.count_until(images, indices, selection, peeking, seed=seed)
     stages = zip(selection.tolist(), counts.tolist(), strict=True)
     certify = functools.cache(lambda c: truth.noise.certify(c, space, ALPHA))
     return tuple(certify(Counts(tuple(a), tuple(b))) for a, b in stages)
 
 
 class _Peeking(Rule):
-    def decided(self, hits: np.ndarray, trials: np.ndarray) -> np.ndarray:
-        (p,) = self.thresholds
-        pairs = zip(hits.tolist(), trials.tolist(), strict=True)
-        return np.array([_lower(k, n) >= p for k, n in pairs])
+    def decided(self, selection: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Of images of two classes: once Clopper-Pearson's bound certifies the radius."""
+        hits = counts[np.arange(len(counts)), selection.argmax(axis=1)].tolist()
+        lowers = np.array([_lower(k, n) for k, n in zip(hits, counts.sum(axis=1), strict=True)])
+        return np.asarray(self.holds((lowers, 1 - lowers)).all(axis=1))
+
+
+def with_rounds(change: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Certifier:
+    """Return the certifier that looks at stratified samples at other moments."""
+
+    def of_runs(truth: Truth, runs: int, seed: int) -> tuple[Certificate, ...]:
+        g = classifier(truth)
+        rule = truth.plan(seed).rule(truth.noise, truth.space)
+        assert rule is not None
+        object.__setattr__(rule, "rounds", change(rule.rounds))
+        object.__setattr__(g, "_rule", lambda plan, space: rule)
+        return _certified(truth, runs, seed, g, same=False)
+
+    return of_runs
+
+
+def _first_half(rounds: tuple[int, ...]) -> tuple[int, ...]:
+    return (rounds[0] // 2, *rounds)
 
 
 @functools.cache
@@ -221,6 +241,24 @@ def _without_the_half(truth: Truth, counts: Counts) -> Certificate:
     return replace(honest, radii=(2 * honest.radius,))
 
 
+def _pairs_counted_again(truth: Truth, counts: Counts) -> Certificate:
+    """The same strata and draws, as if they were of further rounds."""
+    pairs = counts.pairs
+    if pairs is None:
+        return of_counts(truth, counts)
+    for _ in range(4):
+        pairs += pairs
+    return of_counts(truth, replace(counts, pairs=pairs))
+
+
+def _disagreements_ignored(truth: Truth, counts: Counts) -> Certificate:
+    if counts.pairs is None:
+        return of_counts(truth, counts)
+    classes = counts.pairs.classes
+    pairs = PairedCounts(classes, tuple(count % 2 for count in classes))
+    return of_counts(truth, replace(counts, pairs=pairs))
+
+
 def _always_abstains(truth: Truth, counts: Counts) -> Certificate:
     return replace(of_counts(truth, counts), prediction=None, radii=(0.0,))
 
@@ -275,6 +313,16 @@ BROKEN = (
         "two of ten",
         rate=0.085,
     ),
+    Broken(
+        "half of alpha for each, and all of it",
+        recertified(lambda t, c: of_counts(t, c, 2 * ALPHA)),
+        "two of ten, ahead",
+        rate=0.078,
+    ),
+    Broken("half of a round", with_rounds(_first_half), "strata", rate=0.3),
+    Broken("half of a tied round", with_rounds(_first_half), "tied strata", rate=0.3),
+    Broken("rounds counted again", recertified(_pairs_counted_again), "coin flips", rate=0.1),
+    Broken("no disagreements", recertified(_disagreements_ignored), "coin flips", rate=0.1),
     Broken("never abstains", recertified(_never_abstains), "even", rate=0.4),
     Broken("a radius in whole degrees, rounded up", recertified(_whole_degrees), "degrees"),
     Broken("a circle without its gap", recertified(_without_the_gap), "gap"),

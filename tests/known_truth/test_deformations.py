@@ -107,7 +107,8 @@ CASES: dict[str, tuple[Tensor, Deformation, NoiseLaw, Reader, float, int]] = {
 def test_radius_lies_below_the_truth_and_within_five_per_cent(case: str) -> None:
     image, deformation, noise, reader, truth, block = CASES[case]
     model = one_if_below(reader, truth)
-    g = SmoothedClassifier(model, deformation, noise, num_classes=2, batch_size=2000)
+    # Not checked: the negative of a blob lies at 180 degrees, where both classes meet.
+    g = SmoothedClassifier(model, deformation, noise, 2, batch_size=2000, check_model=False)
     certificate = g.certify(image, n=N)
     assert certificate.prediction == 1
     assert 0.95 * truth <= certificate.radii[block] <= truth

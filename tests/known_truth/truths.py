@@ -94,7 +94,7 @@ class Truth:
         if not self.stops:
             return SamplingPlan(self.n, self.n0, ALPHA, seed, self.method)
         stopping = Stopping(radii=(self.radius * (1 + 1e-6),))
-        return SamplingPlan(self.n, self.n0, ALPHA, seed, None, stopping)
+        return SamplingPlan(self.n, self.n0, ALPHA, seed, self.method, stopping)
 
     def model(self, images: Tensor) -> Tensor:
         """Return the scores of each class: [n, K]."""
@@ -153,8 +153,17 @@ def comb(teeth: int = 128, duty: float = 0.1) -> Truth:
     return Truth("comb", Shear(), Uniform(0.4), cuts, answers, math.inf)
 
 
+def coin_flips(pieces: int = 8192) -> Truth:
+    """Return a classifier whose answer changes so often that no stratum knows it."""
+    cuts = tuple(0.8 * k / pieces - 0.4 for k in range(1, pieces))
+    answers = (0, 1) * (pieces // 2)
+    protocol = {"n": 2048, "n0": 20, "stops": True, "method": "auto"}
+    return Truth("coin flips", Shear(), Uniform(0.4), cuts, answers, 0.0, **protocol)  # type: ignore[arg-type]
+
+
 # Just below a value of the bound: it is exceeded with a probability of almost exactly alpha.
 _JUST = clopper_pearson_lower(18, 20, ALPHA) * (1 - 1e-6)
+_TWO_OF_TEN = (0.3, 0.3, *(0.05,) * 8)
 _DEGREES = math.radians(9.9)
 
 TRUTHS = (
@@ -166,7 +175,7 @@ TRUTHS = (
     half_space("drawn sure", 0.99, 0.1, n=200, runs=20_000, drawn=True, useful=0.7),
     half_space("drawn any time", 0.9, 0.1, n=200, runs=20_000, drawn=True, method="anytime"),
     half_space("drawn capped", 0.9, 0.1, n=200, runs=20_000, drawn=True, method="anytime:200"),
-    half_space("drawn runner-up", 0.9, 0.1, n=200, runs=20_000, drawn=True, method="bonferroni"),
+    half_space("drawn runner-up", 0.9, 0.1, n=200, runs=20_000, drawn=True, method="runner_up"),
     Truth("arc", Rotation(), Uniform(0.9), (0.72,), (1, 0), 0.72, useful=0.8),
     Truth("gap", Rotation(), Uniform(1.6), (1 - math.pi, math.pi - 1), (0, 1, 0), math.pi - 1),
     Truth(
@@ -192,10 +201,27 @@ TRUTHS = (
     ),
     comb(),
     several("tie of ten", (0.1,) * 10, n=100, n0=100, drawn=True),
-    several(
-        "two of ten", (0.3, 0.3, *(0.05,) * 8), n=400, runs=7000, method="bonferroni", drawn=True
+    several("two of ten", _TWO_OF_TEN, n=400, runs=7000, method="bonferroni", drawn=True),
+    several("two of ten, ahead", _TWO_OF_TEN, n=400, runs=7000, method="runner_up", drawn=True),
+    several("two of ten, chosen", _TWO_OF_TEN, n=400, runs=7000, method="auto", drawn=True),
+    half_space("stops even", 0.55, 0.1, n=220, stops=True, method="anytime:220"),
+    half_space("stops likely", 0.8, 0.1, n=220, stops=True, method="anytime:220"),
+    several("stops tied", (0.4, 0.4, 0.2), n=220, stops=True, method="auto"),
+    half_space("strata", 0.8, 0.1, n=2048, n0=20, stops=True, method="auto", useful=0.9),
+    several("tied strata", (0.4, 0.4, 0.2), n=2048, n0=20, stops=True, method="auto"),
+    coin_flips(),
+    Truth(
+        "strata of the plane",
+        Translation(),
+        Gaussian(0.12),
+        (0.12 * float(ndtri(0.7)),),
+        (1, 0),
+        0.12 * float(ndtri(0.7)),
+        n=2048,
+        n0=20,
+        method="auto",
+        runs=1000,
+        stops=True,
     ),
-    half_space("stops even", 0.55, 0.1, n=220, stops=True),
-    half_space("stops likely", 0.8, 0.1, n=220, stops=True),
 )
 BY_NAME = {truth.name: truth for truth in TRUTHS}

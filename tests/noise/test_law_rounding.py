@@ -353,10 +353,13 @@ def test_gaussian_margin_rounds_down() -> None:
         exact = (quantile(Fraction(bound.lower)) - quantile(Fraction(bound.upper))) / 2
         # Both quantiles are rounded by 2**-47 of their size, far more than SciPy's error.
         sizes = abs(quantile(Fraction(bound.lower))) + abs(quantile(Fraction(bound.upper)))
-        assert high(gaussian_margin(bound)) <= exact - sizes / 2**49
-        assert high(gaussian_margin(bound)) >= exact - HP.mpf(10) ** -12
-    assert gaussian_margin(Bound(1.0, 0.2)) == gaussian_margin(Bound(0.8, 0.0)) == math.inf
-    assert max(gaussian_margin(Bound(0.0, 0.2)), gaussian_margin(Bound(0.8, 1.0))) < 0
+        assert high(float(gaussian_margin(bound.lower, bound.upper))) <= exact - sizes / 2**49
+        assert high(float(gaussian_margin(bound.lower, bound.upper))) >= exact - HP.mpf(10) ** -12
+    assert gaussian_margin(1.0, 0.2) == gaussian_margin(0.8, 0.0) == math.inf
+    assert max(gaussian_margin(0.0, 0.2), gaussian_margin(0.8, 1.0)) < 0
+    lowers, uppers = np.array([1.0, 0.8, 0.0]), np.array([0.2, 0.1, 0.2])
+    each = [gaussian_margin(p, q) for p, q in zip(lowers.tolist(), uppers.tolist(), strict=True)]
+    assert gaussian_margin(lowers, uppers).tolist() == each
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 1000])

@@ -1,37 +1,34 @@
-"""Clopper-Pearson and the simultaneous bound: known values, order, and exact coverage."""
+"""Clopper-Pearson and the sign test: known values, order, and exact coverage."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-import operator
 from collections.abc import Callable
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy.stats import beta, binom, binomtest
 
-from deformrs.certificate import Bound, Counts
 from deformrs.checks import LEAST_ALPHA
 from deformrs.errors import InputError
-from deformrs.rounding import complement_up
 from deformrs.statistics import (
-    METHODS,
     anytime_lower,
     anytime_upper,
-    bound,
     capped_lower,
+    capped_upper,
     clopper_pearson_lower,
     clopper_pearson_upper,
     sign_test,
 )
 from deformrs.statistics.bounds import last_safe, last_safe_each
 from exact import HP, log_e, upper_tail
+
+Floats = NDArray[np.float64]
 
 
 @st.composite
@@ -121,91 +118,11 @@ def test_guarantee_clopper_pearson_errs_with_probability_at_most_alpha(
         assert chances[uppers < truth].sum() <= alpha * (1 + 1e-9)
 
 
-def multinomial(counts: tuple[int, ...], probabilities: tuple[float, ...]) -> float:
-    ways = math.factorial(sum(counts))
-    for count in counts:
-        ways //= math.factorial(count)
-    return ways * math.prod(p**k for p, k in zip(probabilities, counts, strict=True))
-
-
-@pytest.mark.parametrize(
-    "probabilities", [(0.4, 0.3, 0.3), (0.8, 0.15, 0.05), (1 / 3, 1 / 3, 1 / 3), (0.1, 0.45, 0.45)]
-)
-@pytest.mark.parametrize("alpha", [0.05, 0.3])
-@pytest.mark.parametrize("method", sorted(METHODS))
-def test_guarantee_bound_holds_for_all_classes_at_once(
-    probabilities: tuple[float, ...], alpha: float, method: str
-) -> None:
-    """Exactly, over all outcomes of 20 answers in three classes, the first being the candidate."""
-    wrong = total = 0.0
-    for first, second in itertools.product(range(21), repeat=2):
-        if first + second > 20:
-            continue
-        outcome = (first, second, 20 - first - second)
-        chance = multinomial(outcome, probabilities)
-        found = bound(Counts((1, 0, 0), outcome), alpha, method)
-        total += chance
-        if found.lower > probabilities[0] or found.upper < max(probabilities[1:]):
-            wrong += chance
-    assert total == pytest.approx(1)
-    assert wrong <= alpha
-
-
-def test_bonferroni_shares_alpha_among_all_classes() -> None:
-    counts = Counts((9, 1, 0, 0), (400, 250, 200, 150))
-    found = bound(counts, 0.04, "bonferroni")
-    assert found.lower == clopper_pearson_lower(400, 1000, 0.01)
-    assert found.upper == clopper_pearson_upper(250, 1000, 0.01)
-
-
-def test_bonferroni_decides_where_the_candidate_has_less_than_half() -> None:
-    counts = Counts((40, *(7,) * 9), (4000, *(667,) * 8, 664))
-    assert not bound(counts, 0.001, "clopper_pearson").decides
-    assert bound(counts, 0.001, "bonferroni").decides
-
-
-def test_bonferroni_is_never_worse_than_the_complement_of_its_own_lower_bound() -> None:
-    found = bound(Counts((10, 0), (990, 10)), 0.001, "bonferroni")
-    assert found.upper <= complement_up(found.lower)
-
-
-@pytest.mark.parametrize("method", ["clopper_pearson", "anytime"])
-def test_without_a_bound_of_its_own_the_runner_up_has_the_rest(method: str) -> None:
-    found = bound(Counts((9, 1), (900, 100)), 0.001, method)
-    assert Fraction(found.upper) >= 1 - Fraction(found.lower)
-    assert found == Bound(found.lower, complement_up(found.lower))
-    assert found.decides
-
-
-def test_clopper_pearson_decides_only_above_one_half() -> None:
-    """p_B = 1 - p_A, so p_A <= ½ must abstain: exactly half of the answers never suffices."""
-    for hits in range(500, 601):
-        found = bound(Counts((1, 0), (hits, 1000 - hits)), 0.05)
-        assert found.decides == (clopper_pearson_lower(hits, 1000, 0.05) > 0.5)
-
-
-@pytest.mark.parametrize("method", sorted(METHODS))
-def test_every_method_bounds_the_candidate_of_the_selection(method: str) -> None:
-    """The candidate is the class that the first stage saw most, whatever the second one says."""
-    unlucky = bound(Counts((1, 9), (990, 10)), 0.001, method)
-    assert unlucky.lower < 10 / 1000
-    assert not unlucky.decides
-
-
-@pytest.mark.parametrize("method", sorted(METHODS))
-def test_the_order_of_the_other_classes_does_not_matter(method: str) -> None:
-    a = bound(Counts((9, 1, 0), (700, 200, 100)), 0.01, method)
-    b = bound(Counts((9, 0, 1), (700, 100, 200)), 0.01, method)
-    assert a == b
-
-
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, 1.2, math.nan, math.inf])
-@pytest.mark.parametrize("method", sorted(METHODS))
-def test_impossible_levels_are_refused(method: str, alpha: float) -> None:
-    with pytest.raises(InputError, match=f"alpha is {alpha}; it must lie in .* e.g. 0.001"):
-        bound(Counts((1, 0), (9, 1)), alpha, method)
-    with pytest.raises(InputError, match=f"alpha is {alpha}; it must"):
-        clopper_pearson_upper(9, 10, alpha)
+def test_impossible_levels_are_refused(alpha: float) -> None:
+    for function in (clopper_pearson_lower, clopper_pearson_upper):
+        with pytest.raises(InputError, match=f"alpha is {alpha}; it must"):
+            function(9, 10, alpha)
 
 
 @pytest.mark.parametrize(
@@ -221,11 +138,6 @@ def test_impossible_counts_are_refused(hits: int, trials: int, message: str) -> 
     for function in (clopper_pearson_lower, clopper_pearson_upper):
         with pytest.raises(InputError, match=message):
             function(hits, trials, 0.05)
-
-
-def test_an_unknown_method_is_refused_and_the_known_ones_named() -> None:
-    with pytest.raises(InputError, match="method is 'wald'; .*clopper_pearson, bonferroni, any"):
-        bound(Counts((1, 0), (9, 1)), 0.05, "wald")
 
 
 @pytest.mark.parametrize(
@@ -325,23 +237,52 @@ def test_nothing_safe_leaves_it_where_it_began() -> None:
     assert last_safe(lambda p: math.nan <= p, safe=1.0, unsafe=0.0) == 1.0
 
 
-def test_guarantee_last_safe_each_is_last_safe_of_each() -> None:
-    """Ranges from below and from above, of different lengths, none and all of them safe."""
-    ends = np.array([0.0, 1e-300, 0.1, 0.5, math.pi / 4, 1 - 1e-16, -1.0, 2.0])
-    zero, one = np.zeros(len(ends)), np.ones(len(ends))
-    lasts = last_safe_each(lambda p, which: p <= ends[which], safe=zero, unsafe=one)
-    firsts = last_safe_each(lambda p, which: p >= ends[which], safe=one, unsafe=zero)
-    for end, last, first in zip(ends.tolist(), lasts.tolist(), firsts.tolist(), strict=True):
-        assert last == last_safe(functools.partial(operator.ge, end), 0.0, 1.0)
-        assert first == last_safe(functools.partial(operator.le, end), 1.0, 0.0)
+Evaluation = Callable[[Floats, NDArray[np.intp]], tuple[Floats, Floats]]
+ENDS = np.array([1e-9, 0.1, 0.5, math.pi / 4, 1 - 1e-9])
+
+FALLING: dict[str, Evaluation] = {
+    "a line": lambda p, at: (ENDS[at] - p, np.full_like(p, -1.0)),
+    "convex": lambda p, at: (ENDS[at] / p - 1, -ENDS[at] / p**2),
+    "concave": lambda p, at: (ENDS[at] ** 2 - p**2, -2 * p),
+    "steps": lambda p, at: (np.where(p <= ENDS[at], 1.0, -1.0), np.zeros_like(p)),
+    "a wrong slope": lambda p, at: (ENDS[at] - p, np.full_like(p, 1e-3)),
+    "no slope": lambda p, at: (ENDS[at] - p, np.full_like(p, np.nan)),
+}
+"""Values that are not negative up to the end of each range."""
+
+
+@pytest.mark.parametrize("shape", FALLING)
+def test_guarantee_last_safe_each_is_safe_and_near_what_is_not(shape: str) -> None:
+    """Whatever the slopes say: each result was seen to be safe, and misses the end of its range by
+    at most 2^-45 of it."""
+    seen: list[set[float]] = [set() for _ in ENDS]
+
+    def evaluate(points: Floats, which: NDArray[np.intp]) -> tuple[Floats, Floats]:
+        values, slopes = FALLING[shape](points, which)
+        for point, value, place in zip(points.tolist(), values.tolist(), which, strict=True):
+            if value >= 0:
+                seen[place].add(point)
+        return values, slopes
+
+    safe, unsafe = np.zeros(len(ENDS)), np.ones(len(ENDS))
+    found = last_safe_each(evaluate, safe, unsafe)
+    for place, (end, last) in enumerate(zip(ENDS.tolist(), found.tolist(), strict=True)):
+        assert last in seen[place]
+        assert end * (1 - 2.0**-45) <= last <= end
     # What was given is left as it was, and nothing to search is no trouble.
-    assert not zero.any()
-    assert last_safe_each(lambda p, which: p < 0, zero[:0], one[:0]).shape == (0,)
+    assert not safe.any()
+    assert last_safe_each(evaluate, safe[:0], unsafe[:0]).shape == (0,)
 
 
-def test_answers_that_are_no_numbers_leave_every_range_where_it_began() -> None:
-    found = last_safe_each(lambda p, which: p * math.nan > 0, np.zeros(3), np.ones(3))
-    assert found.tolist() == [0.0, 0.0, 0.0]
+def test_ranges_without_a_safe_point_stay_where_they_began() -> None:
+    """Not even values that are no numbers move them, nor is an empty range searched."""
+
+    def nowhere(points: Floats, which: NDArray[np.intp]) -> tuple[Floats, Floats]:
+        return np.where(which == 0, -1.0, np.nan), np.full_like(points, np.nan)
+
+    starts = np.array([0.0, 0.25, 0.5])
+    found = last_safe_each(nowhere, starts, np.array([1.0, 1.0, 0.5]))
+    assert found.tolist() == starts.tolist()
 
 
 # ---------------------------------------------------------------- the least alpha
@@ -375,6 +316,14 @@ def test_guarantee_every_bound_holds_down_to_the_least_alpha(alpha: float) -> No
         evidence = log_e(hits, trials, Fraction(anytime_lower(hits, trials, alpha)))
         assert 0 <= evidence + HP.log(alpha) <= 1e-6
         assert anytime_upper(trials - hits, trials, alpha) >= 1 - anytime_lower(hits, trials, alpha)
+        # The last look has the larger of both bounds, each at alpha / 2, and its mirror image.
+        if alpha / 2 >= LEAST_ALPHA:
+            last = capped_lower(hits, trials, alpha, trials)
+            sharp, early = (
+                f(hits, trials, alpha / 2) for f in (clopper_pearson_lower, anytime_lower)
+            )
+            assert last == max(sharp, early)
+            assert capped_upper(trials - hits, trials, alpha, trials) >= 1 - Fraction(last)
 
 
 @pytest.mark.parametrize("alpha", [2.0**-64, LEAST_ALPHA])
@@ -396,7 +345,7 @@ def test_levels_at_which_tails_underflow_are_refused(alpha: float) -> None:
         lambda: anytime_lower(9, 10, alpha),
         lambda: anytime_upper(9, 10, alpha),
         lambda: capped_lower(9, 10, alpha, 20),
-        *(partial(bound, Counts((1, 0), (9, 1)), alpha, method) for method in METHODS),
+        lambda: capped_upper(9, 10, alpha, 20),
     ]
     for call in calls:
         with pytest.raises(InputError, match=r"alpha is .*; it must be at least 1e-200"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -11,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from deformrs.certificate import Bound
-from deformrs.rounding import array_down, array_up, complement_down, round_down
+from deformrs.rounding import array_down, array_up
+
+Floats = NDArray[np.float64]
 
 
 @final
@@ -24,11 +24,11 @@ class Distance:
     `length` is the Mahalanobis length of the shift of the Gaussian ones.
     """
 
-    lost: NDArray[np.float64]
-    length: NDArray[np.float64]
+    lost: Floats
+    length: Floats
 
     @classmethod
-    def of_parts(cls, lost: NDArray[np.float64], length: NDArray[np.float64]) -> Distance:
+    def of_parts(cls, lost: Floats, length: Floats) -> Distance:
         """Combine independent parts, rounded up. lost: [k, l], length: [k, m].
 
         1 - Π(1 - u_i) and √Σr_i². No part, or parts that are all zero, give exactly zero, so that
@@ -64,25 +64,29 @@ class Distance:
         farther = length > before
         return Distance(lost[order][farther], length[farther])
 
-    def within(self, bound: Bound) -> NDArray[np.bool_]:
-        """Guarantee: True only where the candidate of `bound` stays the most probable class.
+    def within(self, lower: Floats | float, upper: Floats | float) -> NDArray[np.bool_]:
+        """Return which shifts a probability bound certifies, or which each of several does:
+        [k] for numbers, [m, k] for arrays of [m, 1].
+
+        Guarantee: True only where a candidate of probability p_A >= `lower` stays the most
+        probable class, all others being at most p_B <= `upper`.
 
         Neyman-Pearson for the joint law (docs/theory.md, section 2.4): a class of probability p
         keeps at least L(p) = (1-u) Φ(Φ⁻¹((p-u)/(1-u)) - r), so certified while
         L(p_A) + L(1 - p_B) > 1. For u = 0 or r = 0 that is the closed form used here instead.
         """
-        margin = array_down(bound.lower - bound.upper)
+        rest = np.maximum(np.nextafter(1 - np.asarray(upper), -np.inf), 0.0)  # 1 - p_B
         return np.where(
             self.length == 0,
-            2 * self.lost < margin,
+            2 * self.lost < array_down(np.subtract(lower, upper)),
             np.where(
                 self.lost == 0,
-                self.length < gaussian_margin(bound),
-                self._kept(bound.lower) + self._kept(complement_down(bound.upper)) > 1 + 1e-14,
+                self.length < gaussian_margin(lower, upper),
+                self._kept(lower) + self._kept(rest) > 1 + 1e-14,
             ),
         )
 
-    def _kept(self, p: float) -> NDArray[np.float64]:
+    def _kept(self, p: Floats | float) -> Floats:
         """Return L(p), rounded down at every step: each function is monotone in the one before."""
         with np.errstate(divide="ignore", invalid="ignore"):
             share = array_down((p - self.lost) / (1 - self.lost))
@@ -91,19 +95,18 @@ class Distance:
         return np.where(share > 0, kept, 0.0)
 
 
-def _sum(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _sum(values: Floats) -> Floats:
     """Return the sums of rows, accurate to a few dozen units in the last place for any length.
 
     NumPy adds pairwise along contiguous memory only; otherwise the error grows with the length.
     """
-    sums: NDArray[np.float64] = np.ascontiguousarray(values).sum(axis=1)
+    sums: Floats = np.ascontiguousarray(values).sum(axis=1)
     return sums
 
 
-def gaussian_margin(bound: Bound) -> float:
+def gaussian_margin(lower: Floats | float, upper: Floats | float) -> Floats:
     """Return ½(Φ⁻¹(p_A) - Φ⁻¹(p_B)), rounded down; infinite where the class is certain."""
-    if bound.lower == 1 or bound.upper == 0:
-        return math.inf
-    return round_down(
-        float(array_down(ndtri(bound.lower)) - array_up(ndtri(bound.upper))) / 2, relative=2.0**-52
-    )
+    with np.errstate(invalid="ignore", over="ignore"):
+        margin = (array_down(ndtri(lower)) - array_up(ndtri(upper))) / 2
+    certain = np.logical_or(np.equal(lower, 1), np.equal(upper, 0))
+    return np.where(certain, np.inf, array_down(margin, relative=2.0**-52))

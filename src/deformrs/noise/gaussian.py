@@ -44,6 +44,12 @@ class Gaussian(ScaledLaw):
     def raw(self, n: int, space: Space, generator: Generator) -> torch.Tensor:
         return generator.normal(n, space.dim)
 
+    def quantiles(self, uniform: torch.Tensor, space: Space) -> torch.Tensor:
+        import torch
+
+        raw: torch.Tensor = torch.special.ndtri(uniform)
+        return raw.float()
+
     def standard(self, raw: torch.Tensor) -> torch.Tensor:
         return raw
 
@@ -53,6 +59,7 @@ class Gaussian(ScaledLaw):
         return Distance.of_parts(np.zeros((len(shifts), 0)), scaled)
 
     def radius(self, bound: Bound, space: Space) -> float:
-        radius = max(0.0, round_down(float(self.scales(space).min()) * gaussian_margin(bound)))
+        margin = float(gaussian_margin(bound.lower, bound.upper))
+        radius = max(0.0, round_down(float(self.scales(space).min()) * margin))
         period = space.blocks[0].period
         return radius if period is None or space.dim > 1 else min(radius, period / 2)

@@ -28,8 +28,8 @@ class Independent(NoiseLaw):
 
     Guarantee: with u the mass the shift moves off the uniform blocks and r its Mahalanobis length
     in the Gaussian ones, the prediction holds while
-    (1-u) Φ(Φ⁻¹((p_A - u)/(1 - u)) - r) > ½, for p_B = 1 - p_A. No larger set is certified by this
-    noise (docs/theory.md, section 2.4).
+    L(p_A) + L(1 - p_B) > 1, L(p) = (1-u) Φ(Φ⁻¹((p - u)/(1 - u)) - r). No larger set is certified by
+    this noise (docs/theory.md, section 2.4).
 
     It has one radius per block, the other blocks unchanged.
     """
@@ -97,6 +97,15 @@ class Independent(NoiseLaw):
         import torch
 
         parts = [law.raw(n, space.alone(i), generator) for i, law in enumerate(self.laws)]
+        return torch.cat(parts, dim=1)
+
+    def quantiles(self, uniform: torch.Tensor, space: Space) -> torch.Tensor:
+        import torch
+
+        parts = [
+            law.quantiles(uniform[:, part], space.alone(index))
+            for index, (law, part) in enumerate(zip(self.laws, space.slices, strict=True))
+        ]
         return torch.cat(parts, dim=1)
 
     def params(self, raw: torch.Tensor, space: Space) -> torch.Tensor:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from deformrs import statistics
 from deformrs.certificate import Bound, Certificate, Counts, RegionLike
 from deformrs.config import Configurable
-from deformrs.errors import InputError
+from deformrs.errors import InputError, UnsupportedError
 from deformrs.noise.distance import Distance
 from deformrs.space import Space
 
@@ -44,6 +44,8 @@ class NoiseLaw(Configurable, ABC):
     """A distribution of deformation parameters that owns its sampling and its certificate."""
 
     registry: ClassVar[dict[str, type]] = {}
+    can_stratify: ClassVar[bool] = False
+    """Whether `quantiles` is written for the very draws of `raw`."""
 
     @abstractmethod
     def norm(self, block: int) -> int:
@@ -70,6 +72,19 @@ class NoiseLaw(Configurable, ABC):
     def raw(self, n: int, space: Space, generator: Generator) -> torch.Tensor:
         """Return n raw draws from a generator, on its device: [n, d], float32."""
 
+    def quantiles(self, uniform: torch.Tensor, space: Space) -> torch.Tensor:
+        """Turn numbers uniform on (0, 1) into raw draws: [n, d], float64 -> float32.
+
+        Each column by an increasing function, so that strata of the numbers are strata of the
+        noise. Laws without it are sampled independently.
+        """
+        raise UnsupportedError(
+            "stratified noise",
+            f"requested of {type(self).__name__}",
+            "needs the quantiles of its draws",
+            "write quantiles, or draw independently",
+        )
+
     @abstractmethod
     def params(self, raw: torch.Tensor, space: Space) -> torch.Tensor:
         """Turn raw draws into params: [n, d], float32. A fixed function of each row."""
@@ -87,6 +102,9 @@ class NoiseLaw(Configurable, ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        # Quantiles are those of the inherited draws: other draws need their own.
+        inherits = cls.can_stratify and "raw" not in vars(cls)
+        cls.can_stratify = "quantiles" in vars(cls) or inherits
         for name, (why, instead) in _FIXED.items():
             if name in vars(cls):
                 raise InputError(
@@ -108,12 +126,12 @@ class NoiseLaw(Configurable, ABC):
     def covers(self, shifts: NDArray[np.float64], bound: Bound, space: Space) -> NDArray[np.bool_]:
         """Return which of shifts: [k, d] a bound certifies."""
         self.check(space)
-        return self.distance(shifts, space).within(bound)
+        return self.distance(shifts, space).within(bound.lower, bound.upper)
 
     def covers_region(self, region: RegionLike, bound: Bound, space: Space) -> bool:
         """Return whether a bound certifies every transformation of a region."""
         self.check(space)
-        return bool(distance_of(self, region, space).within(bound).all())
+        return bool(distance_of(self, region, space).within(bound.lower, bound.upper).all())
 
     def certify(
         self, counts: Counts, space: Space, alpha: float, method: str = "clopper_pearson"
@@ -124,13 +142,14 @@ class NoiseLaw(Configurable, ABC):
         certificate is false with probability at most alpha.
         """
         self.check(space)
-        statistics.check_level(alpha, method)
-        bound = statistics.bound(counts, alpha, method)
+        chosen = statistics.Method.parse(method).chosen(counts.selection)
+        chosen.check_level(alpha)
+        bound = chosen.bound(counts, alpha)
         if bound.decides:
             prediction, radii = counts.candidate, self.radii(bound, space)
         else:
             prediction, radii = None, (0.0,) * len(space.blocks)
-        return Certificate(prediction, radii, bound, counts, alpha, method, self, space)
+        return Certificate(prediction, radii, bound, counts, alpha, chosen.name, self, space)
 
 
 def distance_of(law: NoiseLaw, region: RegionLike, space: Space) -> Distance:

@@ -57,6 +57,10 @@ class Uniform(ScaledLaw):
     def raw(self, n: int, space: Space, generator: Generator) -> torch.Tensor:
         return generator.uniform(n, space.dim)
 
+    def quantiles(self, uniform: torch.Tensor, space: Space) -> torch.Tensor:
+        # The lower ends of the steps that raw draws have.
+        return ((uniform * 2**24).floor() / 2**24).float()
+
     def standard(self, raw: torch.Tensor) -> torch.Tensor:
         return 2 * raw - 1  # exact: a raw draw has 24 bits
 
@@ -80,5 +84,5 @@ class Uniform(ScaledLaw):
             return radius
         # Where even the far side of the circle loses too little to matter, every angle holds.
         half_turn = np.full((1, 1), period / 2)
-        everywhere = self.distance(half_turn, space).within(bound).all()
+        everywhere = self.distance(half_turn, space).within(bound.lower, bound.upper).all()
         return period / 2 if everywhere else min(radius, period / 2)

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, betaincc
 
-from deformrs.certificate import Bound, Counts
 from deformrs.checks import check_alpha, check_hits
-from deformrs.rounding import SLACK, complement_up, round_up
+from deformrs.rounding import SLACK, round_up
 
 Floats = NDArray[np.float64]
 
@@ -32,25 +31,32 @@ def last_safe(is_safe: Callable[[float], bool], safe: float, unsafe: float) -> f
 
 
 def last_safe_each(
-    is_safe: Callable[[Floats, NDArray[np.intp]], NDArray[np.bool_]], safe: Floats, unsafe: Floats
+    evaluate: Callable[[Floats, NDArray[np.intp]], tuple[Floats, Floats]],
+    safe: Floats,
+    unsafe: Floats,
 ) -> Floats:
-    """Apply `last_safe` to many ranges at once. safe, unsafe: [k] -> [k]
+    """Find the end of many safe ranges at once, by Newton's method. safe < unsafe: [k] -> [k]
 
-    `is_safe(points, which)` answers for points: [m], which lie in the ranges of those numbers.
-    Guarantee: each result is its own `safe` or a point at which `is_safe` was seen to hold.
+    `evaluate(points, which)` returns a value, which is negative where a point is not safe, and its
+    slope; points: [m] lie in the ranges of those numbers. Where the values are convex, Newton's
+    steps stay in the safe part; any that would leave the range is replaced by its middle.
+
+    Guarantee: each result is its own `safe` or a point whose value was seen not to be negative.
     """
     safe, unsafe = safe.astype(np.float64), unsafe.astype(np.float64)
-    which = np.arange(len(safe))
-    while True:
-        middle = (safe[which] + unsafe[which]) / 2
-        low, high = np.minimum(safe[which], unsafe[which]), np.maximum(safe[which], unsafe[which])
-        going = (low < middle) & (middle < high)
-        which, middle = which[going], middle[going]
-        if not len(which):
-            return safe
-        held = is_safe(middle, which)
-        safe[which[held]] = middle[held]
-        unsafe[which[~held]] = middle[~held]
+    which, step = np.flatnonzero(safe < unsafe), (unsafe - safe) / 2
+    while len(which):
+        point = safe[which] + step[which]
+        value, slope = evaluate(point, which)
+        held = value >= 0
+        safe[which[held]], unsafe[which[~held]] = point[held], point[~held]
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            newton = np.where(held, -value / slope, np.nan)
+        room = unsafe[which] - safe[which]
+        steps = np.where((newton >= 0) & (newton < room), newton, room / 2)
+        step[which] = steps
+        which = which[steps > 2.0**-46 * safe[which]]
+    return safe
 
 
 # The bound is found by bisecting the binomial tail. SciPy's inverse would be faster, but is wrong
@@ -86,27 +92,6 @@ def clopper_pearson_upper(hits: int, trials: int, alpha: float) -> float:
         return 1.0
     p = last_safe(lambda p: betaincc(hits + 1, trials - hits, p) <= alpha, safe=1.0, unsafe=0.0)
     return min(1.0, p * (1 + _SAFETY))
-
-
-def clopper_pearson(counts: Counts, alpha: float) -> Bound:
-    """Return the paper's bound: p_A from below at level alpha, p_B = 1 - p_A."""
-    lower = clopper_pearson_lower(counts.hits, counts.n, alpha)
-    return Bound(lower, complement_up(lower))
-
-
-def bonferroni(counts: Counts, alpha: float) -> Bound:
-    """Bound p_A from below and every other class from above, each at level alpha / K.
-
-    Sharper than `clopper_pearson` where the candidate has less than half of the counts and the
-    rest is spread over many classes.
-    """
-    check_alpha(alpha)
-    share = alpha / len(counts.estimation)
-    lower = clopper_pearson_lower(counts.hits, counts.n, share)
-    others = [k for c, k in enumerate(counts.estimation) if c != counts.candidate]
-    # The bound grows with the count, so the runner-up's is the largest of all.
-    upper = clopper_pearson_upper(max(others), counts.n, share)
-    return Bound(lower, min(upper, complement_up(lower)))
 
 
 # SciPy's beta function loses digits as counts grow: 1.4e-12 at 10^6.

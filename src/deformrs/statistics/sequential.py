@@ -12,9 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc, betaincc, betaln
+from scipy.special import beta, betainc, betaincc, betaln
 
-from deformrs.certificate import Bound, Counts
 from deformrs.checks import check_alpha, check_hits, check_integer
 from deformrs.errors import InputError
 from deformrs.rounding import complement_up
@@ -90,22 +89,20 @@ def anytime_upper(hits: int, trials: int, alpha: float) -> float:
     return complement_up(anytime_lower(trials - hits, trials, alpha))
 
 
-def anytime(counts: Counts, alpha: float) -> Bound:
-    """Return the any-time valid counterpart of `clopper_pearson`: p_B = 1 - p_A."""
-    lower = anytime_lower(counts.hits, counts.n, alpha)
-    return Bound(lower, complement_up(lower))
-
-
 def anytime_lowers(hits: Whole, trials: Whole, alpha: float) -> Floats:
-    """Return `anytime_lower` for arrays, up to one unit in the last place."""
+    """Return `anytime_lower` for arrays, up to 2**-45 of it."""
     check_alpha(alpha, below=0.5)
     check_tallies(hits, trials)
     target = _target(trials, alpha, margins=1)
-    return last_safe_each(
-        lambda p, at: log_e_values(hits[at], trials[at], p) >= target[at],
-        safe=np.zeros(len(hits)),
-        unsafe=hits / trials,
-    )
+
+    def evaluate(p: Floats, at: NDArray[np.intp]) -> tuple[Floats, Floats]:
+        values = log_e_values(hits[at], trials[at], p)
+        # The derivative of docs/theory.md, section 4, divided by E.
+        prior = p ** (A - 1) * (1 - p) ** (B - 1) / (beta(A, B) * betaincc(A, B, p))
+        slope = prior * -np.expm1(-values) - (hits[at] - trials[at] * p) / (p * (1 - p))
+        return values - target[at], slope
+
+    return last_safe_each(evaluate, safe=np.zeros(len(hits)), unsafe=hits / trials)
 
 
 def anytime_uppers(hits: Whole, trials: Whole, alpha: float) -> Floats:
@@ -113,29 +110,6 @@ def anytime_uppers(hits: Whole, trials: Whole, alpha: float) -> Floats:
     check_tallies(hits, trials)
     lowers = anytime_lowers(trials - hits, trials, alpha)
     return np.where(lowers >= 0.5, 1 - lowers, np.minimum(1.0, np.nextafter(1 - lowers, np.inf)))
-
-
-def reaches(hits: Whole, trials: Whole, alpha: float, p: float) -> NDArray[np.bool_]:
-    """Return where `anytime_lower` is at least p: one evaluation instead of a search.
-
-    Guarantee: True only where it is, whatever rounding does to the search.
-    """
-    # E falls in p wherever it exceeds 2, so evidence at p is evidence at everything below. Twice
-    # the margin: no point that the search may try there falls short of the target.
-    return log_e_values(hits, trials, p) >= _target(trials, alpha, margins=2)
-
-
-def may_reach(hits: Whole, trials: Whole, alpha: float, p: float, most: int) -> NDArray[np.bool_]:
-    """Return where `anytime_lower` may still reach p within `most` trials.
-
-    Guarantee: False only where it cannot, at any number of trials up to `most`, even if all of
-    those to come are hits.
-    """
-    # Every hit multiplies E(p) by at least 1 and every miss by less, so all hits is the best
-    # that can happen, and the last look the best time.
-    final = np.full_like(trials, most)
-    best = log_e_values(hits + final - trials, final, p)
-    return best >= _target(final, alpha, margins=-1)
 
 
 def check_tallies(hits: Whole, trials: Whole) -> None:
@@ -182,33 +156,28 @@ def capped_lower(hits: int, trials: int, alpha: float, most: int) -> float:
     return max(at_any_time, clopper_pearson_lower(hits, trials, half(alpha)))
 
 
-def last_lowers(hits: Whole, most: int, alpha: float) -> Floats:
+def capped_upper(hits: int, trials: int, alpha: float, most: int) -> float:
+    """Guarantee: over an endless run, the probability that the result ever falls below the truth,
+    at any number of trials, is at most alpha."""
+    check_hits(hits, trials)
+    return complement_up(capped_lower(trials - hits, trials, alpha, most))
+
+
+def last_lowers(hits: Whole, most: Whole, alpha: float) -> Floats:
     """Return `capped_lower` at the last look for arrays, without its last safety margin."""
-    trials = np.full_like(hits, most)
-    sharp = last_safe_each(
-        lambda p, at: betainc(np.maximum(hits[at], 1), most - hits[at] + 1, p) <= half(alpha),
-        safe=np.zeros(len(hits)),
-        unsafe=np.ones(len(hits)),
-    )
+    a, b = np.maximum(hits, 1).astype(np.float64), most - hits + 1.0
+
+    def evaluate(p: Floats, at: NDArray[np.intp]) -> tuple[Floats, Floats]:
+        density = (a[at] - 1) * np.log(p) + (b[at] - 1) * np.log1p(-p) - betaln(a[at], b[at])
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # an underflown tail
+            tail = np.log(betainc(a[at], b[at], p))
+            return math.log(half(alpha)) - tail, -np.exp(density - tail)
+
+    sharp = last_safe_each(evaluate, safe=np.zeros(len(hits)), unsafe=np.ones(len(hits)))
     sharp = np.where(hits > 0, sharp, 0.0)
-    return np.maximum(sharp, anytime_lowers(hits, trials, half(alpha)))
+    return np.maximum(sharp, anytime_lowers(hits, most, half(alpha)))
 
 
-def capped(counts: Counts, alpha: float, most: int) -> Bound:
-    """Return the counterpart of `clopper_pearson` for at most `most` samples, at any time."""
-    lower = capped_lower(counts.hits, counts.n, alpha, most)
-    return Bound(lower, complement_up(lower))
-
-
-@lru_cache(maxsize=4096)
-def hits_needed(p: float, alpha: float, most: int) -> int:
-    """Return the least number of hits with which the last look may show p, or `most` + 1."""
-    aim = p * (1 - 1e-9)  # slightly less, so that rounding never requires too many
-    low, high = 0, most + 1
-    while low < high:
-        middle = (low + high) // 2
-        if clopper_pearson_lower(middle, most, half(alpha)) >= aim:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+def last_uppers(hits: Whole, most: Whole, alpha: float) -> Floats:
+    """Return `capped_upper` at the last look for arrays, without its last safety margin."""
+    return 1 - last_lowers(most - hits, most, alpha)
