@@ -60,6 +60,25 @@ def test_the_description_on_pypi_needs_no_file_of_the_repository() -> None:
     assert "<img" not in text
 
 
+def test_what_is_provable_is_said_with_its_confidence(root: Path) -> None:
+    """In one sentence: no certificate holds for certain."""
+    found = 0
+    for path in [
+        *(root / "docs").glob("*.md"),
+        *(root / "src").rglob("*.py"),
+        *(root / "results").rglob("*.py"),
+        root / "results/README.md",
+    ]:
+        # Sentences may be spread over lines, and over several literals.
+        text = re.sub(r'"?\n\s*(?:f?")?', " ", path.read_text(encoding="utf-8"))
+        text = " ".join(text.split())
+        for sentence in re.split(r"[.!?](?=\s)", text):
+            if "provabl" in sentence.lower():
+                found += 1
+                assert re.search("confidence 1 [-−] alpha", sentence), (path, sentence)
+    assert found >= 5
+
+
 def test_sections_of_the_theory_that_docstrings_cite_exist(root: Path) -> None:
     theory = (root / "docs/theory.md").read_text()
     for path in (root / "src").rglob("*.py"):

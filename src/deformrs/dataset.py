@@ -37,6 +37,7 @@ from deformrs.inputs import (
 )
 from deformrs.plan import SamplingPlan, seed_or_fresh
 from deformrs.randomness import Stage, generator_for
+from deformrs.rule import GIVEN_UP
 from deformrs.runs import Result, Run
 from deformrs.runs.folder import (
     CERTIFICATES,
@@ -46,9 +47,11 @@ from deformrs.runs.folder import (
     run_settings,
 )
 from deformrs.runs.records import image_digest
+from deformrs.runs.request import Simultaneous
 from deformrs.runs.tally import Tally
 from deformrs.smoothing import SmoothedClassifier
-from deformrs.stopping import GIVEN_UP, Stopping
+from deformrs.statistics import Method
+from deformrs.stopping import Stopping
 from deformrs.units import Unit
 
 # On a GPU a group of images fills this many batches: the last, partial one then costs little.
@@ -73,6 +76,7 @@ def certify_dataset(
     stopping: Stopping | None = None,
     skip: int = 1,
     max: int | None = None,
+    simultaneous: bool = False,
     out: Path | str | None = None,
     about: Config | None = None,
     same_size: bool = False,
@@ -90,15 +94,19 @@ def certify_dataset(
     in size. `together` is the number of images that share batches; by default as many as keep the
     device busy.
 
+    With `simultaneous`, the selected images share alpha equally. A run is then bound to their
+    number, and is not extended.
+
     `progress` None shows a bar in a terminal or a notebook, False does not; a `Progress` has
     callbacks.
 
     With `out`, each result is on disk before it is yielded, and an interrupted run is resumed, with
-    the seed it began with: finished results are read from the folder. `about` is added to the
-    recorded configuration of model, noise and sampling.
+    the seed and the method it began with: finished results are read from the folder. `about` is
+    added to the recorded configuration of model, noise and sampling.
 
     Guarantee: each certificate is false with probability at most alpha, and depends on the model,
-    the image, its index and the seed only: not on the other images or on interruptions.
+    the image, its index and the seed only: not on the other images or on interruptions. With
+    `simultaneous`, any of them is false with probability at most alpha.
 
     >>> import torch
     >>> from deformrs import Rotation, SmoothedClassifier, Uniform
@@ -111,13 +119,14 @@ def certify_dataset(
     >>> [result.correct for result in certify_dataset(g, [(image, 1), (image, 0)], n=100)]
     [True, False]
     """
-    plan = SamplingPlan(n, n0, alpha, run_seed(out, seed), method, stopping)
+    plan = SamplingPlan(n, n0, alpha, run_seed(out, seed), run_method(out, method, n), stopping)
     return begin(
         classifier,
         images,
         plan,
         skip=skip,
         max=max,
+        simultaneous=simultaneous,
         out=out,
         about=about,
         same_size=same_size,
@@ -138,6 +147,17 @@ def run_seed(out: Path | str | None, seed: int | None) -> int:
     return seed_or_fresh(seed)
 
 
+def run_method(out: Path | str | None, method: str | None, n: int) -> str:
+    """Return the method of a run: the one given, that of the run in `out`, or "auto".
+
+    The last look is at `n`, so that a run with another n is refused for that, not for its method.
+    """
+    if method is not None:
+        return method
+    config = None if out is None else begun_config(Path(out))
+    return Method.parse((config or {}).get("method", "auto")).at_most(n).name
+
+
 def begin(
     classifier: SmoothedClassifier,
     images: LabelledImages,
@@ -145,6 +165,7 @@ def begin(
     *,
     skip: int = 1,
     max: int | None = None,
+    simultaneous: bool = False,
     out: Path | str | None = None,
     about: Config | None = None,
     same_size: bool = False,
@@ -154,6 +175,9 @@ def begin(
     """Check the arguments of `certify_dataset`; return the run's configuration and its results."""
     images = as_dataset(images)
     indices = select_indices(len(images), skip, max, labels_of(images))
+    shared = Simultaneous(len(indices), plan.alpha).to_config() if simultaneous else {}
+    if simultaneous:
+        plan = plan.shared(len(indices))
     name = image_name(images, indices[0])
     image, label = item_of(images, indices[0])
     first = as_image(name, image)
@@ -171,12 +195,13 @@ def begin(
     config = classifier_config(classifier, first)
     config |= {"n": plan.n, "n0": plan.n0, "seed": plan.seed, "skip": int(skip)}
     config |= {"together": int(together)} if together > 1 else {}
+    method = plan.method_for(classifier.noise, classifier.deformation.space(size_of(first))).name
     if plan.stopping is not None:
         # The level of giving up changes which samples are drawn.
         config |= {"stopping": plan.stopping.to_config() | {"given_up": GIVEN_UP}}
-    config = _with_model(config, about or {})
+    config = _with_model(config, about or {}) | shared
     if out is not None:
-        Run.check(Path(out), classifier.noise, plan.alpha, plan.bound, config)
+        Run.check(Path(out), classifier.noise, plan.alpha, method, config)
     size = size_of(first) if same_size or classifier.sampler.compiled != "no" else None
 
     def read(places: Sequence[int]) -> Group:
@@ -186,7 +211,7 @@ def begin(
         opened = (
             nullcontext()
             if out is None
-            else Run.open(Path(out), classifier.noise, plan.alpha, plan.bound, config, indices)
+            else Run.open(Path(out), classifier.noise, plan.alpha, method, config, indices)
         )
         samples = None if plan.stopping else plan.n0 + plan.n
         replay = Replay() if classifier.check_model else None
@@ -244,7 +269,7 @@ def begin(
                     yield done.pop(index)
             check_replayed(run, end=True)
 
-    settings = run_settings(classifier.noise, plan.alpha, plan.bound)
+    settings = run_settings(classifier.noise, plan.alpha, method)
     return config | settings, results()
 
 

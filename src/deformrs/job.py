@@ -20,7 +20,7 @@ from deformrs.data.folders import ImageFolder
 from deformrs.data.image_set import Subset
 from deformrs.data.labels import check_labels
 from deformrs.data.preparation import Preparation
-from deformrs.dataset import begin, device_name, run_seed, select_indices
+from deformrs.dataset import begin, device_name, run_method, run_seed, select_indices
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError, ModelError
 from deformrs.execution import Compiled, chosen_device, scores_of
@@ -223,10 +223,12 @@ def certify(
     n0: int = 100,
     alpha: float = 1e-3,
     seed: int | None = None,
+    method: str | None = None,
     radii: Sequence[str] | str = (),
     regions: Sequence[str] | str = (),
     skip: int = 1,
     max: int | None = None,
+    simultaneous: bool = False,
     out: Path | str | None = None,
     weights: Path | str | None = None,
     class_names: Sequence[str] | None = None,
@@ -245,10 +247,11 @@ def certify(
     `deformation` and `noise` are objects, or text such as "rotation" and "uniform:30deg".
 
     With `radii` ("10deg,30deg") or `regions` ("rotation<=10deg, scale=0.8..1.2"), an image is
-    sampled until each of them is decided, at most `n` times. With `out`, results are stored in that
-    folder as they are made, and an interrupted run is resumed. Without `trust_code`, no code is
-    executed but that of Python files named here. The other arguments are those of
-    `certify_dataset`, `load_model` and `SmoothedClassifier`.
+    sampled until each of them is decided, at most `n` times. With `simultaneous`, all certificates
+    hold together with confidence 1 - alpha. With `out`, results are stored in that folder as they
+    are made, and an interrupted run is resumed. Without `trust_code`, no code is executed but that
+    of Python files named here. The other arguments are those of `certify_dataset`, `load_model` and
+    `SmoothedClassifier`.
 
     It warns of labels that follow the sorted names of class folders, and of an accuracy without
     noise near that of guessing.
@@ -259,7 +262,9 @@ def certify(
     [7, 2]
     """
     folder = None if out is None else Path(out)
-    plan = SamplingPlan(n, n0, alpha, run_seed(folder, seed), None, _stopping(radii, regions))
+    stopping = _stopping(radii, regions)
+    method = run_method(folder, method, n)
+    plan = SamplingPlan(n, n0, alpha, run_seed(folder, seed), method, stopping)
     precision, stored_size = resumed_execution(folder)
     batch_size = stored_size if batch_size is None else batch_size
     if isinstance(model, LoadedModel):
@@ -315,6 +320,7 @@ def certify(
         plan,
         skip=skip,
         max=max,
+        simultaneous=simultaneous,
         out=folder,
         about=about,
         same_size=isinstance(noise, str) and "px" in noise,

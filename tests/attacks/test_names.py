@@ -98,7 +98,7 @@ def test_a_class_is_counted_under_one_key(key: str) -> None:
 @pytest.mark.parametrize("field", ["index", "label", "plain", "estimation"])
 def test_numbers_of_a_result_are_integers(tmp_path: Path, field: str, value: object) -> None:
     result = stored(tmp_path, [Entry(0, 0, 990)]).results[0]
-    record = json.loads(json.dumps(to_record(result)))
+    record = json.loads(json.dumps(to_record(result, "auto")))
     assert from_record(dict(record), lambda *_: result.certificate).index == 0
     if field == "plain" and value is None:
         return  # not known

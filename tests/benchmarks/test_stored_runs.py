@@ -56,7 +56,7 @@ def run(
 
 @pytest.fixture(scope="module")
 def fixed(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
-    return run(tmp_path_factory.mktemp("runs") / "fixed", None, skip=2)
+    return run(tmp_path_factory.mktemp("runs") / "fixed", None, skip=2, method="clopper_pearson")
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ from deformrs.cli.options import DataOptions, ModelOptions, SmoothingOptions
 from deformrs.data import ImageSet, load_data
 from deformrs.models import SmallCNN, load_model
 from deformrs.rounding import percent_down
+from deformrs.rule import GIVEN_UP, looks
 from deformrs.runs import CERTIFICATES, Result, load_run, read_config
-from deformrs.stopping import GIVEN_UP, looks
 
 FACTORY = """
 from deformrs.models import SmallCNN
@@ -246,7 +246,7 @@ def test_radii_are_decided_with_fewer_samples(network: Path) -> None:
     radii = ("--n", "1000", "--radii", "1deg,20deg")
     printed = certify_digits(folder, *radii, "--out", "run")
     config = read_config(folder / "run")
-    assert config["method"] == "anytime:1000"
+    assert config["method"] == "anytime_auto:1000"
     queries = {"radii": ["1deg", "20deg"], "regions": [], "tolerance": None}
     assert config["stopping"] == queries | {"given_up": GIVEN_UP}
     assert set(numbers(folder / "run")) <= set(looks(1000))
@@ -273,12 +273,16 @@ def test_other_queries_are_another_run(network: Path) -> None:
         assert "cannot go on with other settings" in line
 
 
-def test_the_protocol_of_the_paper_is_the_default(network: Path) -> None:
+def test_the_number_of_samples_is_fixed_by_default(network: Path) -> None:
+    """As in the paper, whose bound is that of --method clopper_pearson."""
     certify_digits(network.parent, "--n", "90", "--out", "run")
-    assert numbers(network.parent / "run") == [90] * 4
-    config = read_config(network.parent / "run")
-    assert "stopping" not in config
-    assert config["method"] == "clopper_pearson"
+    paper = ("--method", "clopper_pearson")
+    certify_digits(network.parent, "--n", "90", *paper, "--out", "paper")
+    for name, method in (("run", "auto"), ("paper", "clopper_pearson")):
+        assert numbers(network.parent / name) == [90] * 4
+        config = read_config(network.parent / name)
+        assert "stopping" not in config
+        assert config["method"] == method
 
 
 def test_a_tolerance_and_a_region(network: Path) -> None:
@@ -302,7 +306,7 @@ def test_a_tolerance_and_a_region(network: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--radii", "5deg", "--method", "clopper_pearson"), "must be 'anytime:"),
+        (("--radii", "5deg", "--method", "clopper_pearson"), "must be 'auto', 'runner_up'"),
         (("--adaptive", "0deg"), "must be positive"),
         (("--adaptive", "5px"), "5px"),
         (("--radii=-5deg",), "not negative"),

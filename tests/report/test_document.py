@@ -118,7 +118,10 @@ def test_page_markdown_and_latex_say_the_same(tmp_path: Path) -> None:
         assert f"{share} {count}/40" in page
         assert f"{share} ({count}/40; " in text
         assert share.replace("%", r"\%") in latex
-        sentence = f"Of 40 images, {count} ({share}) are classified correctly and provably stay so"
+        sentence = (
+            f"Of 40 images, {count} ({share}) are classified correctly and, with confidence "
+            "1 - alpha each, provably stay so"
+        )
         assert f"{sentence} under any rotation up to 10°." in page
         assert sentence in text
     for words in ("no certificate of any one classifier", "not for the whole set"):

@@ -169,7 +169,8 @@ def test_a_run_that_abstains_on_everything(tmp_path: Path) -> None:
 def test_one_image(tmp_path: Path) -> None:
     page = page_of([stored(tmp_path / "a", [Entry(3, 3, 1000, 3)])], tmp_path / "out")
     sentence = (
-        "Of 1 image, 1 (100.0 %) is classified correctly and provably stays so under any rotation"
+        "Of 1 image, 1 (100.0 %) is classified correctly and, with confidence 1 - alpha, provably "
+        "stays so under any rotation"
     )
     assert sentence in " ".join(page.shown)
 

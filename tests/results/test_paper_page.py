@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from paper_runs import DEGREE, compare, rows, run, table_rows, turns
+from paper_runs import DEGREE, both_routes, compare, rows, run, table_rows, turns
 
 from deformrs import DCT, Affine, Rotation, Shear, Translation, Uniform, VectorField
 from deformrs.config import Config
@@ -17,6 +18,7 @@ from deformrs.errors import InputError
 from deformrs.runs import Run, StoredRun, read_run
 from made_runs import Entry, results, stored
 from make import main, read_note
+from paper.numbers import NUMBERS, OTHER_THREAT_MODELS, THREAT_MODEL
 from paper.page import write_results
 
 TURN = Uniform(54 * DEGREE)
@@ -222,3 +224,28 @@ def test_an_affine_run_of_the_other_norm_still_answers_for_regions(tmp_path: Pat
         "rotation+scaling+translation",
     }
     assert "Not compared" not in page
+
+
+def test_other_threat_models_and_the_average_carry_their_caveats(tmp_path: Path) -> None:
+    """Below each table that names LI, BAL or FBV, and nowhere else; the names are the file's."""
+    page = compare(turns(tmp_path))[1]
+    headline = page.partition("### MNIST: the headline table")[2].partition("\n#")[0]
+    assert "LI 95.60 %" in headline
+    assert headline.count(THREAT_MODEL) == page.count(THREAT_MODEL) == 1
+    sheared = compare(both_routes(tmp_path / "both"))[1]
+    compositions = sheared.partition("### CIFAR-10: compositions")[2].partition("\n#")[0]
+    assert "BAL 54.20 %" in compositions
+    assert THREAT_MODEL in compositions
+    with NUMBERS.open(newline="", encoding="utf-8") as file:
+        methods = {row["method"] for row in csv.DictReader(file)}
+    assert methods == {"DeformRS", "MOH", *OTHER_THREAT_MODELS}
+    assert "It rewards a constant classifier" in page
+
+
+def test_how_many_certificates_may_be_false_is_said_once(tmp_path: Path) -> None:
+    runs = turns(tmp_path)
+    assert "Of each run by itself" not in compare(runs)[1], "their noise is not known"
+    for one in runs:
+        one.config.update({"device": "cuda (NVIDIA H200)"})
+    sentence = "With 99.9 % confidence at most 1 of these 40 certificates is false."
+    assert compare(runs)[1].count(f"Of each run by itself: {sentence}\n") == 1

@@ -28,14 +28,14 @@ from deformrs.cli.overview import Overview
 from deformrs.cli.parameters import is_typed, split_list
 from deformrs.cli.progress import Advance, Downloads, step
 from deformrs.cli.terminal import echo, print_plain
-from deformrs.dataset import certify_dataset, run_seed, select_indices
+from deformrs.dataset import certify_dataset, run_method, run_seed, select_indices
 from deformrs.errors import InputError, quoted
 from deformrs.geometry import size_of
 from deformrs.job import Job
-from deformrs.report.captions import region_example
+from deformrs.report.captions import region_example, set_words
 from deformrs.report.summary import count_certified, noise_words, summarise
 from deformrs.rounding import percent_down, percent_up
-from deformrs.runs import Result
+from deformrs.runs import CertifiedRun, Result, read_config
 from deformrs.runs.folder import begun_config
 from deformrs.sampling import Progress
 from deformrs.stopping import Query, RadiusQuery, parse_queries
@@ -112,6 +112,8 @@ def certify(
     stopping = sampling.stopping(queries)
     averaged = not stopping or bool(stopping.tolerance)
     print_plain(console, *summary(results, queries, averaged=averaged))
+    together = set_words(CertifiedRun(read_config(task.out), results))
+    print_plain(console, *([f"  {together}"] if together else []))
     blocks = results[0].certificate.space.blocks
     region = "" if queries or len(blocks) == 1 else region_example(blocks)
     query = f' --region "{region}"' if region else ""
@@ -133,7 +135,8 @@ def certify_job(
     there, writes nothing and returns no results.
     """
     is_new = sampling.seed is None and begun_config(out) is None
-    sampling = replace(sampling, seed=run_seed(out, sampling.seed))
+    method = run_method(out, sampling.method, sampling.n)
+    sampling = replace(sampling, seed=run_seed(out, sampling.seed), method=method)
     space = job.classifier.deformation.space(size_of(job.first_image))
     for query in queries:
         query.check(space)
@@ -156,6 +159,7 @@ def certify_job(
         stopping=stopping,
         skip=sampling.skip,
         max=sampling.max,
+        simultaneous=sampling.simultaneous,
         out=out,
         about=job.about,
         same_size=job.noise_in_pixels,
@@ -163,8 +167,12 @@ def certify_job(
     )
     if compiled != "no" and job.classifier.sampler.compiled == compiled:
         print_plain(console, f"compiled in {time.perf_counter() - began:.1f} s")
-    plan = sampling.plan(queries)
-    overview = Overview(job, plan, queries, indices, out, random_seed=dry_run and is_new)
+    plan, total_alpha = sampling.plan(queries), None
+    if sampling.simultaneous:
+        plan, total_alpha = plan.shared(total), plan.alpha
+    overview = Overview(
+        job, plan, queries, indices, out, random_seed=dry_run and is_new, total_alpha=total_alpha
+    )
     if overview.left:
         print_plain(console, *overview.lines)
         cost = overview.cost(overview.measured_speed())

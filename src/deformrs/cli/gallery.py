@@ -119,7 +119,7 @@ def gallery(
     predict_n: int | None,
     sampling: SamplingOptions,
 ) -> None:
-    """Draw images under deformations that provably keep their label.
+    """Draw images under deformations that their certificates cover.
 
     Images are files or numbers in a dataset; by default the first certified ones of a run, or the
     first of the dataset. A model folder written by deformrs train brings its test images,
@@ -227,8 +227,8 @@ def _as_in_run(config: Config, given: SamplingOptions) -> tuple[SamplingOptions,
     stored = {name: own[name] for name in ("n", "n0", "alpha") if not is_typed(name)}
     stop = own.get("stopping")
     stopping = stop and Stopping.from_config(stop)
-    # The bound of a run that stops early may be for its own n.
-    method = own["method"] if stop is None or own["method"] == "anytime" else None
+    # The bound of a run that stops early is for its own n.
+    method = own["method"] if stopping is None else "auto"
     return dataclasses.replace(given, method=method, **stored), stopping
 
 
@@ -293,7 +293,7 @@ def _sample(
                 sampling.alpha,
                 sampling.seed,
                 index=subject.index,
-                method=sampling.method,
+                method=sampling.method or "auto",
                 stopping=stopping,
                 progress=progress,
             )

@@ -34,7 +34,7 @@ from deformrs.models import (
     load_model,
 )
 from deformrs.plan import SamplingPlan, seed_or_fresh
-from deformrs.statistics import check_method
+from deformrs.statistics import Method
 from deformrs.stopping import Query, RadiusQuery, RegionQuery, Stopping
 
 if TYPE_CHECKING:
@@ -174,10 +174,12 @@ class SamplingOptions:
     seed: int | None = None
     """None: that of the run if there is one, else a random one."""
     method: str | None = None
+    """None: that of the run if there is one, else "auto"."""
     skip: int = 1
     max: int | None = None
     adaptive: str | None = None
     fixed: bool = False
+    simultaneous: bool = False
 
     def __post_init__(self) -> None:
         # Before a model is loaded or trained, not after it.
@@ -186,7 +188,7 @@ class SamplingOptions:
         if self.max is not None:
             check_integer("max", self.max, least=1)
         if self.method is not None:
-            check_method(self.method)
+            Method.parse(self.method)
         if self.fixed and self.adaptive is not None:
             raise InputError(
                 "adaptive",
@@ -199,7 +201,8 @@ class SamplingOptions:
         """Return the sampling plan of an image."""
         stopping = self.stopping(queries)
         seed = seed_or_fresh(self.seed)
-        return SamplingPlan(self.n, self.n0, self.alpha, seed, self.method, stopping)
+        method = self.method or "auto"
+        return SamplingPlan(self.n, self.n0, self.alpha, seed, method, stopping)
 
     def stopping(self, queries: Sequence[Query]) -> Stopping | None:
         """Return when sampling stops; None: after n samples."""
@@ -430,9 +433,10 @@ def certification_options(n: int) -> Decorator:
             ),
             click.option(
                 "--method",
-                type=Word("clopper_pearson", "bonferroni", "anytime"),
-                help="The bound on probabilities.  [clopper_pearson; anytime where sampling stops "
-                "early, with a sharp last look at --n]",
+                type=NonEmpty(),
+                help="The bound on probabilities: auto, runner_up, anytime, or clopper_pearson, "
+                "that of the paper, for a fixed number of samples.  [auto, chosen for each image "
+                "by its selection sample; that of the run where one is resumed]",
             ),
             click.option("--skip", default=1, show_default=True, help="Certify every K-th image."),
             click.option(
@@ -440,6 +444,12 @@ def certification_options(n: int) -> Decorator:
                 type=int,
                 help="Certify N images: the first ones, or of class "
                 "folders the first of each class, the second of each, and so on.",
+            ),
+            click.option(
+                "--simultaneous",
+                is_flag=True,
+                help="Share --alpha among all images: their certificates hold together with "
+                "confidence 1 - alpha. No images can be added later.",
             ),
         ),
     )

@@ -57,6 +57,8 @@ class Overview:
     out: Path
     random_seed: bool = False
     """Whether the seed is yet to be drawn, as for a dry run."""
+    total_alpha: float | None = None
+    """The alpha that the images share, None where each has that of the plan."""
 
     @cached_property
     def left(self) -> int:
@@ -105,6 +107,7 @@ class Overview:
         if (self.out / PARTIAL).exists():
             state += "; samples of an interrupted image are kept"
         noise = classifier.noise.describe(space) + content_words(classifier.noise, space)
+        method = self.plan.method_for(classifier.noise, space).name
         execution = job.execution + f", compiled ({compiled})" * (compiled != "no")
         return [
             row("model", self.origin.words),
@@ -112,11 +115,18 @@ class Overview:
             row("images", image_words(images, self.indices)),
             row("labels", labels),
             row("deformation", f"{options['deformation']}: {noise}; {classifier.padding} padding"),
-            row("samples", sampling_words(self.plan, self.queries)),
+            row("samples", sampling_words(self.plan, method, self.queries) + self._share),
             row("seed", seed),
             row("execution", execution),
             row("folder", f"{self.out}, {state}"),
         ]
+
+    @property
+    def _share(self) -> str:
+        """The alpha that the images share in words, empty where they do not."""
+        if self.total_alpha is None:
+            return ""
+        return f"; all {len(self.indices):,} together alpha = {self.total_alpha:g}"
 
     @property
     def remarks(self) -> list[str]:
@@ -248,7 +258,7 @@ def content_words(law: NoiseLaw, space: Space) -> str:
     return words
 
 
-def sampling_words(plan: SamplingPlan, queries: Sequence[Query]) -> str:
+def sampling_words(plan: SamplingPlan, method: str, queries: Sequence[Query]) -> str:
     """Return the samples of an image, the level and the bound in words."""
     number = f"n0 = {plan.n0:,}, then n = {plan.n:,}"
     if plan.stopping is not None:
@@ -256,7 +266,7 @@ def sampling_words(plan: SamplingPlan, queries: Sequence[Query]) -> str:
         if plan.stopping.tolerance is not None:
             ends.append(f"within {plan.stopping.tolerance}")
         number = f"n0 = {plan.n0:,}, then until decided ({'; '.join(ends)}), at most {plan.n:,}"
-    return f"{number} per image; alpha = {plan.alpha:g}, bound {plan.bound}"
+    return f"{number} per image; alpha = {plan.alpha:g}, bound {method}"
 
 
 def likely_causes(origin: Origin, images: ImageSet, *, below: bool) -> list[str]:

@@ -12,7 +12,6 @@ import click
 
 from deformrs.cli.parameters import (
     NonEmpty,
-    Word,
     check_writable,
     class_names_option,
     max_pixels_option,
@@ -33,11 +32,17 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Folder for the page, tables and figures.  [report/ in the first folder]",
 )
-@click.option("--alpha", type=float, help="Certify anew at this alpha, from the stored counts.")
+@click.option(
+    "--alpha",
+    type=float,
+    help="Certify anew at this alpha, from the stored counts; the images of a run with "
+    "--simultaneous share it.",
+)
 @click.option(
     "--method",
-    type=Word("clopper_pearson", "bonferroni", "anytime"),
-    help="Certify anew with this bound.",
+    type=NonEmpty(),
+    help="Certify anew with this bound, e.g. auto. A bound chosen after looking does not hold at "
+    "its level.",
 )
 @click.option("--radii", type=NonEmpty(), help="Radii of the tables, e.g. 10deg,30deg.")
 @click.option(
@@ -109,6 +114,7 @@ def report(
         incomplete_words,
         legend_label,
         region_example,
+        set_words,
         stricter_words,
     )
     from deformrs.report.document import sections_of, write_sections
@@ -132,7 +138,7 @@ def report(
             "--export", f"given with {len(runs)} runs", "writes one run", "name one run"
         )
     check_writable("--export", export)
-    stored = [read_run(folder, alpha=alpha, method=method) for folder in runs]
+    stored = [read_run(folder, alpha=_level(folder, alpha), method=method) for folder in runs]
     if class_names is not None:
         stored = [_named(run, class_names) for run in stored]
     sections = sections_of(stored, radii=split_list(radii), regions=regions, reference=reference)
@@ -146,8 +152,10 @@ def report(
         largest = max((entry.member for entry in section.entries), key=lambda m: len(m.results))
         echo(f"{section.group.title}, {certified_words(largest)}")
         for entry in section.entries:
-            alpha = entry.member.first.alpha
-            echo(f"  {legend_label(entry.member)}, alpha = {alpha:g}")
+            level = entry.member.first.alpha
+            echo(f"  {legend_label(entry.member)}, alpha = {level:g}")
+            if together := set_words(entry.member.run):
+                echo(f"    {together}")
         for line in incomplete_words(section):
             echo(f"  {line}")
         for line in to_text(answers_table(section), width):
@@ -182,6 +190,16 @@ def _open(page: Path) -> bool:
         return webbrowser.open(page.resolve().as_uri())
     except webbrowser.Error:
         return False
+
+
+def _level(folder: Path, alpha: float | None) -> float | None:
+    """Return the alpha of each image of a run, where alpha is that of all if they share it."""
+    from deformrs.runs import read_config
+    from deformrs.runs.request import simultaneous_of
+    from deformrs.statistics import shared_alpha
+
+    shared = None if alpha is None else simultaneous_of(read_config(folder))
+    return alpha if alpha is None or shared is None else shared_alpha(alpha, shared.images)
 
 
 def _named(run: StoredRun, names: tuple[str, ...]) -> StoredRun:

@@ -150,6 +150,8 @@ class SweepRun:
         if self.needed is not None:
             model = _read_json(self.needed.folder / MODEL) or {}
             options["needed"] = {"name": self.needed.name, "sha256": model.get("sha256")}
+        if not self.sampling.simultaneous:  # marks of version 0.1.0 do not have it
+            del options["sampling"]["simultaneous"]
         for table in options.values():
             for key in MACHINE_OPTIONS:
                 table.pop(key, None)

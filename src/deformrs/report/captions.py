@@ -13,16 +13,18 @@ from deformrs.regions import Factor, Region, Rotate, Scale, ShearBy, Shift
 from deformrs.report.export import clock
 from deformrs.report.groups import Entry, Group, Member, Section, lookup
 from deformrs.report.radii import Radius, displayed_radius, family_noun, is_full_turn
-from deformrs.report.summary import interval
+from deformrs.report.summary import FAILURE, interval, most_false_of
 from deformrs.rounding import percent_down
-from deformrs.runs import Result, read_times
+from deformrs.runs import CertifiedRun, Result, read_times
+from deformrs.runs.request import simultaneous_of
 from deformrs.space import Block
 
 READING = (
-    "An image is certified at a radius if the prediction is correct and provably stays the same "
-    "under every deformation of at most that size. The share of such images is the certified "
-    "accuracy; at radius 0 it is the accuracy of the smoothed classifier, which may abstain. "
-    "Counts are exact; every figure, curve and radius is rounded down."
+    "An image is certified at a radius if the prediction is correct and, with confidence "
+    "1 - alpha, provably stays the same under every deformation of at most that size. The share of "
+    "such images is the certified accuracy; at radius 0 it is the accuracy of the smoothed "
+    "classifier, which may abstain. Counts are exact; every figure, curve and radius is rounded "
+    "down."
 )
 BEST = (
     "The best of these runs at each radius is how the literature reports results. Because the runs "
@@ -32,6 +34,11 @@ BEST = (
 INTERVAL = (
     "The 95 % interval (exact, Clopper-Pearson) tells how the share may carry over to other images "
     "from the same source, if these are a random sample of them."
+)
+AVERAGE = (
+    "Average certified radius: the mean over all images, 0 where the prediction is wrong or "
+    "abstains. It rewards a constant classifier, which certifies any radius on the images of its "
+    "class: choose between runs by certified accuracy at stated radii, not by this average."
 )
 _STOPPED = (
     "Sampling stopped early ({}): as soon as the requested queries were decided for an image. The "
@@ -172,10 +179,20 @@ def headline(section: Section, entry: Entry) -> Headline:
         return Headline(query, None, "", f"It was not requested of this run what holds {under}.")
     percent, range_ = share(count, summary.total), interval_words(count, summary.total)
     verb, stay = ("is", "stays") if count == 1 else ("are", "stay")
-    sentence = f"{count:,} ({percent}) {verb} classified correctly and provably {stay} so {under}."
+    sentence = (
+        f"{count:,} ({percent}) {verb} classified correctly and, with confidence 1 - alpha"
+        f"{' each' * (count > 1)}, provably {stay} so {under}."
+    )
     if count == 0:
         sentence = f"none is classified correctly and certified {under}."
     return Headline(query, percent, range_, f"{of}, {sentence}")
+
+
+def headline_words(section: Section, entry: Entry) -> str:
+    """Return the headline of a run with its interval, and what holds of all its certificates."""
+    answer, together = headline(section, entry), set_words(entry.member.run)
+    interval = f"95 % interval: {answer.interval}." if answer.interval else ""
+    return " ".join(filter(None, (answer.sentence, interval, together)))
 
 
 def _headline_radius(section: Section) -> int | None:
@@ -192,6 +209,46 @@ def _headline_radius(section: Section) -> int | None:
     summaries = [entry.summary for entry in section.entries]
     held = [k for k in places if all(2 * s.certified[k] >= max(1, s.right) for s in summaries)]
     return next(iter(held[-1:] or places), None)
+
+
+def set_words(run: CertifiedRun) -> str:
+    """Return a sentence on all certificates of a run together, empty if nothing is known.
+
+    Guarantee: it is false with probability at most one minus the confidence that it names, if the
+    images were chosen before they were sampled.
+    """
+    certificates, shared = len(run), simultaneous_of(run.config)
+    if shared is not None:
+        total = shared.images * Fraction(run[0].certificate.alpha)
+        if total < 1:
+            return f"{_confidence(total)} {_all_hold(certificates)}"
+    most = most_false_of(run)
+    if most is None or most >= certificates:
+        return ""
+    if most == 0:
+        return f"{_confidence(Fraction(FAILURE))} {_all_hold(certificates)}"
+    are = "is" if most == 1 else "are"
+    return (
+        f"{_confidence(Fraction(FAILURE))} at most {most:,} of these {certificates:,} certificates "
+        f"{are} false."
+    )
+
+
+def _all_hold(certificates: int) -> str:
+    if certificates == 1:
+        return "this certificate holds."
+    return f"all {certificates:,} certificates hold together."
+
+
+def _confidence(failure: Fraction) -> str:
+    """Return the confidence that a failure probability leaves, which is rounded up.
+
+    >>> _confidence(Fraction(1, 1000))
+    'With 99.9 % confidence'
+    """
+    shortest = repr(float(failure))  # 0.001 is slightly above it as a float
+    failing = Context(prec=6, rounding=ROUND_CEILING).create_decimal(shortest)
+    return f"With {(100 * (1 - failing)).normalize():f} % confidence"
 
 
 def plain_words(entry: Entry) -> str:
@@ -223,23 +280,40 @@ def region_words(region: Region) -> str:
 def limits(groups: Sequence[Group]) -> list[str]:
     """Return what the certificates of these runs do not promise."""
     members = [member for group in groups for member in group.members]
-    alphas = sorted({member.first.alpha for member in members})
-    most = max((member.first.alpha, len(member.results)) for member in members)
+    own = [member for member in members if simultaneous_of(member.run.config) is None]
     stopped = [member.name for member in members if member.early_stop is not None]
-    expected = f"{math.ceil(100 * most[0] * most[1]) / 100:g} of {images(most[1])}"
     return [
         "A certificate covers shifts of the deformation's parameters for the image as it is "
         "stored: the deformed image is always read from the original pixels. It does not cover "
         "an image that was deformed and resampled before it arrived.",
         "It is about the smoothed classifier, which decides by vote under random deformations; "
         "not about a single call of the model.",
-        f"alpha ({', '.join(f'{alpha:g}' for alpha in alphas)}) bounds the probability of a false "
-        "certificate for each image, not for the whole set: on average at most "
-        f"{expected} may be certified wrongly.",
+        *_alpha_limits(own),
         "The figures are exact for the images that were certified. How they carry over to other "
         "images depends on how these were chosen.",
         *([_STOPPED.format(", ".join(stopped))] if stopped else []),
     ]
+
+
+def _alpha_limits(members: Sequence[Member]) -> list[str]:
+    """Return what alpha means where each image has its own."""
+    if not members:
+        return []
+    alphas = sorted({member.first.alpha for member in members})
+    most = max((member.first.alpha, len(member.results)) for member in members)
+    expected = f"{math.ceil(100 * most[0] * most[1]) / 100:g} of {images(most[1])}"
+    sentences = [
+        f"alpha ({', '.join(f'{alpha:g}' for alpha in alphas)}) bounds the probability of a false "
+        "certificate for each image, not for the whole set: on average at most "
+        f"{expected} may be certified wrongly."
+    ]
+    if any(set_words(member.run) for member in members):
+        sentences.append(
+            "How many certificates of a run may be false is a statement about all of its images, "
+            "chosen beforehand. One on which the classifier abstains states nothing, but counts "
+            "among them: how many do is known only from the samples."
+        )
+    return sentences
 
 
 def average_words(member: Member) -> str:

@@ -10,7 +10,7 @@ from deformrs.report.captions import (
     READING,
     axis_words,
     ending_words,
-    headline,
+    headline_words,
     legend_label,
     limits,
 )
@@ -119,7 +119,7 @@ def to_document(
         lines += [
             f"- **{escape_markdown(entry.member.name)}** "
             f"({escape_markdown(entry.member.noise)}): "
-            f"{escape_markdown(headline(section, entry).sentence)}"
+            f"{escape_markdown(headline_words(section, entry))}"
             for entry in section.entries
         ]
         if section.curves:

@@ -18,6 +18,7 @@ from deformrs.report.captions import (
     headline,
     limits,
     plain_words,
+    set_words,
 )
 from deformrs.report.curves import Curve, Envelope, axis_start, largest_radius
 from deformrs.report.groups import Member, Section
@@ -67,6 +68,7 @@ def render_page(
         cards={member.name: cards_of(member, copies[member.name]) for member in members},
         headline=headline,
         plain_words=plain_words,
+        set_words=set_words,
         ending_words=ending_words,
         tables_of=tables_of,
         thumbnail_words=lambda section: thumbnail_words(section, copies),

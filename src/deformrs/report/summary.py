@@ -13,12 +13,20 @@ from deformrs.errors import InputError, UnsupportedError
 from deformrs.regions import Region
 from deformrs.report.radii import Radius, radius_of
 from deformrs.rounding import format_down, format_up, round_down
-from deformrs.runs import Result
+from deformrs.runs import CertifiedRun, Result
+from deformrs.runs.folder import GENERATOR, TORCH
+from deformrs.statistics import most_false, shared_noise
 from deformrs.statistics.bounds import clopper_pearson_lower, clopper_pearson_upper
 from deformrs.units import Unit, unit_px
 
 _TAIL = 0.025
 """The probability beyond either end of an interval."""
+
+FAILURE = 1e-3
+"""The probability that more certificates of a run are false than `most_false_of` says."""
+
+PHILOX = "philox"
+"""The generator whose blocks never share a number, by its name in configurations."""
 
 NOT_REQUESTED = "not requested"
 """Said of radii and regions for which a run's images did not have their samples."""
@@ -131,6 +139,27 @@ def interval(count: int, total: int) -> tuple[str, str]:
     low = clopper_pearson_lower(count, total, _TAIL)
     high = clopper_pearson_upper(count, total, _TAIL)
     return format_down(100 * Fraction(low), 1), format_up(100 * Fraction(high), 1)
+
+
+def most_false_of(run: CertifiedRun) -> int | None:
+    """Return how many certificates of a run may be false; None where its noise does not tell.
+
+    All requested images count, also those that are not certified yet or on which the classifier
+    abstains: how many these are depends on the samples.
+
+    Guarantee: if its images were chosen before they were sampled, more of them are false with
+    probability at most `FAILURE`.
+    """
+    alpha, config = check_results(run.results).alpha, run.config
+    images, failure = max(len(run), run.requested or 0), FAILURE
+    generator, n0, n = config.get(GENERATOR, TORCH), config.get("n0"), config.get("n")
+    if generator != PHILOX:
+        # On a CPU, torch's generator takes 32 bits of a seed only: many images share noise.
+        on_gpu = generator == TORCH and str(config.get("device")).startswith("cuda")
+        if not (on_gpu and isinstance(n0, int) and isinstance(n, int)):
+            return None
+        failure = round_down(failure - shared_noise(images, n0 + n))
+    return most_false(images, alpha, failure) if failure > 0 else None
 
 
 def average_radius(results: Sequence[Result], k: int = 0) -> float:

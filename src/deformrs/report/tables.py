@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from deformrs.config import ConfigValue
 from deformrs.report.captions import (
+    AVERAGE,
     BEST,
     INTERVAL,
     average_words,
@@ -22,11 +23,12 @@ from deformrs.report.captions import (
     time_words,
 )
 from deformrs.report.formats import Cell, Table, signed, to_csv
-from deformrs.report.groups import Entry, Group, Section, lookup
+from deformrs.report.groups import Entry, Group, Member, Section, lookup
 from deformrs.report.radii import float_down
 from deformrs.report.reference import Reference
-from deformrs.report.summary import NOT_REQUESTED, average_radius, interval
+from deformrs.report.summary import NOT_REQUESTED, average_radius, interval, most_false_of
 from deformrs.rounding import percent_down, percent_up
+from deformrs.runs.request import simultaneous_of
 
 FEW_CLASSES = 30
 NONE = Cell("–")
@@ -57,7 +59,7 @@ def accuracy_table(section: Section) -> Table | None:
         average = Cell(averages_words(summary.averages, section.group.blocks))
         last = counted(None, 0) if member.only_decided else average
         rows.append((Cell(member.name), Cell(member.short_noise), *counts, last))
-    notes = [*incomplete_words(section), INTERVAL]
+    notes = [*incomplete_words(section), INTERVAL, AVERAGE]
     if section.best is not None:
         best = [_best_cell(section, k) for k in range(len(section.radii))]
         rows.append((Cell("best of these runs"), NONE, *best, NONE))
@@ -141,11 +143,7 @@ def runs_table(section: Section) -> Table:
         align="l" * (len(columns) + 1),
         columns=("", *(entry.member.name for entry in section.entries)),
         rows=tuple((Cell(name), *(facts[name] for facts in columns)) for name in columns[0]),
-        notes=(
-            *incomplete_words(section),
-            "Average certified radius: the mean over all images, 0 where the prediction is wrong "
-            "or abstains.",
-        ),
+        notes=(*incomplete_words(section), *([] if section.radii else [AVERAGE])),
     )
 
 
@@ -169,8 +167,8 @@ def regions_table(section: Section) -> Table | None:
         ),
         notes=(
             *incomplete_words(section),
-            "An image counts if the prediction is correct and provably stays so under every "
-            "transformation of the region, in the order named. " + INTERVAL,
+            "An image counts if the prediction is correct and, with confidence 1 - alpha, provably "
+            "stays so under every transformation of the region, in the order named. " + INTERVAL,
         ),
     )
 
@@ -262,7 +260,7 @@ def _facts(entry: Entry, group: Group) -> dict[str, Cell]:
         "samples that estimate (n)": Cell(
             spread([count.n for count in counts]), stopping_words(member)
         ),
-        "alpha per image": _recertified(f"{first.alpha:g}", config["alpha"], first.alpha),
+        "alpha per image": _alpha(member),
         "bound": _recertified(first.method.replace("_", "-"), config["method"], first.method),
         "time": NONE if time is None else Cell(*time),
     }
@@ -271,6 +269,15 @@ def _facts(entry: Entry, group: Group) -> dict[str, Cell]:
 def _model(entry: Entry) -> str:
     values = (lookup(entry.member.run.config, *keys) for keys in _MODEL)
     return next((str(value) for value in values if value), "–")
+
+
+def _alpha(member: Member) -> Cell:
+    config, alpha = member.run.config, member.first.alpha
+    cell, shared = _recertified(f"{alpha:g}", config["alpha"], alpha), simultaneous_of(config)
+    if shared is None:
+        return cell
+    share = f"a share of each of {shared.images:,} images"
+    return replace(cell, detail="; ".join(filter(None, (share, cell.detail))))
 
 
 def _recertified(text: str, stored: ConfigValue, now: float | str) -> Cell:
@@ -301,7 +308,7 @@ def _runs_csv(section: Section) -> str:
                 *(member.name, str(member.run.folder)),
                 *(section.group.data, section.group.family, _model(entry), member.noise),
                 *(summary.total, member.run.requested),
-                *(summary.right, summary.plain, summary.abstained),
+                *(summary.right, summary.plain, summary.abstained, most_false_of(member.run)),
                 *(min(n0), max(n0), min(n), max(n)),
                 *(member.first.alpha, member.first.method),
             ]
@@ -309,6 +316,7 @@ def _runs_csv(section: Section) -> str:
     columns = (
         *("run", "folder", "data", "deformation", "model", "noise"),
         *("images", "requested", "smoothed_correct", "base_correct", "abstained"),
+        "most_false",
         *("n0_min", "n0_max", "n_min", "n_max", "alpha", "method"),
     )
     return to_csv(columns, rows)

@@ -53,10 +53,10 @@ from deformrs.runs.records import (
     signed,
     to_record,
 )
-from deformrs.runs.request import requested_indices, with_request
+from deformrs.runs.request import check_simultaneous, requested_indices, with_request
 from deformrs.runs.tally import PARTIAL, Tally, remove_tally
 from deformrs.space import Space
-from deformrs.statistics import check_level
+from deformrs.statistics import Method
 
 
 def difference(found: Config, requested: Config) -> str:
@@ -227,7 +227,8 @@ class Run:
         """Add several results, as `add` does; `seconds` is the time of each."""
         for result in results:
             self._check(result)
-        lines = [signed(to_record(result), self.config) + "\n" for result in results]
+        method = str(self.config["method"])
+        lines = [signed(to_record(result, method), self.config) + "\n" for result in results]
         append(self._file, "".join(lines))
         remove_tally(self.folder)
         self.results += results
@@ -247,7 +248,10 @@ class Run:
     def _check(self, result: Result) -> None:
         """Raise unless a result was made with the run's noise, alpha and method."""
         c = result.certificate
-        made = run_settings(noise_law(c), c.alpha, c.method)
+        method = Method.parse(self.config["method"]).chosen(c.counts.selection)
+        made = run_settings(noise_law(c), c.alpha, str(self.config["method"]))
+        if c.method != method.name:
+            made["method"] = c.method
         requested = {key: self.config[key] for key in made}
         if made != requested:
             raise InputError(
@@ -283,6 +287,8 @@ def read_run(
     folder: Path | str, *, alpha: float | None = None, method: str | None = None
 ) -> StoredRun:
     """Return the run in a folder, its results certified again from their counts.
+
+    `alpha` is that of each image, also where the images of the run share one.
 
     Choose alpha and method before looking at the results: the best of several bounds is not a bound
     of level alpha.
@@ -351,15 +357,12 @@ def read_results(
     except (ValueError, TypeError) as error:
         raise damaged(folder / CONFIG, error) from None
     alpha = settings["alpha"] if alpha is None else alpha
-    method = settings["method"] if method is None else method
-    check_level(alpha, method)  # before any line is read, or each would be called damaged
-    if "stopping" in config and method not in ("anytime", settings["method"]):
-        raise InputError(
-            "the method",
-            repr(method),
-            f"must be {settings['method']!r} or 'anytime' for a run whose sampling stopped early",
-            "leave it out; any other bound would err more often than alpha",
-        )
+    own = Method.parse(settings["method"])
+    anew = None if method in (None, own.name) else Method.parse(method)
+    # Before any line is read, or each would be called damaged.
+    (anew or own).check_level(alpha)
+    if "stopping" in config and anew is not None:
+        _check_stops_alike(anew, own)
 
     room = Room(len(content))
 
@@ -369,9 +372,12 @@ def read_results(
         return space
 
     @cache  # many images have the same counts
-    def certify(counts: Counts, space: Space) -> Certificate:
+    def certify(counts: Counts, space: Space, chosen: str | None) -> Certificate:
         room.take(2 * len(counts.selection))
-        certificate = law.certify(counts, shared(space), alpha, method)
+        if chosen is not None and not own.may_choose(Method.parse(chosen)):
+            raise ValueError(f"{chosen!r} is no method of the run")
+        bound = chosen or own.name if anew is None else anew.name
+        certificate = law.certify(counts, shared(space), alpha, bound)
         return replace(certificate, seed=settings.get("seed"))
 
     results: list[Result] = []
@@ -399,6 +405,18 @@ def read_results(
         seen.add(result.index)
         results.append(result)
     return results
+
+
+def _check_stops_alike(method: Method, own: Method) -> None:
+    """Raise unless a method holds for counts of a run whose sampling was stopped by another."""
+    if method.sampling != own.sampling or method.most not in (None, own.most):
+        known = [replace(own, split=split).name for split in ("complement", "runner_up", "auto")]
+        raise InputError(
+            "the method",
+            repr(method.name),
+            f"must be one of {', '.join(known)} for a run whose sampling stopped early",
+            "leave it out; any other bound would err more often than alpha",
+        )
 
 
 def complete_lines(content: bytes) -> Iterator[bytes]:
@@ -437,6 +455,7 @@ def _stored_config(folder: Path, requested: Config) -> Config | None:
 def _check_settings(folder: Path, requested: Config) -> Config:
     """Return the stored configuration; raise unless it is the requested one."""
     found = read_config(folder)
+    check_simultaneous(folder, found, requested)
     now = requested.get(GENERATOR, TORCH)
     if found.get(GENERATOR, TORCH) != now:
         raise InputError(

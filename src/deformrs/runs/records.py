@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
-from deformrs.certificate import Certificate, Counts
+from deformrs.certificate import Certificate, Counts, PairedCounts
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError, damaged
 from deformrs.limits import JSON_BYTES, MAX_CLASSES, MAX_PARAMETERS, parse_json, read_text
@@ -147,8 +147,11 @@ class CertifiedRun(Sequence[Result]):
         return f"  {words:<26} {share:>5} %"
 
 
-def to_record(result: Result) -> Config:
-    """Return the line of a result, as plain values."""
+def to_record(result: Result, method: str) -> Config:
+    """Return the line of a result, as plain values.
+
+    `method` is that of the run; where another was chosen for the image, the line says so.
+    """
     c = result.certificate
     blocks: list[ConfigValue] = [
         {"family": b.family, "dim": b.dim, "unit": b.unit.value, "period": b.period}
@@ -163,15 +166,30 @@ def to_record(result: Result) -> Config:
         "prediction": c.prediction,
         "radii": list(c.radii),
         "p_lower": c.p_lower,
+        **({} if c.method == method else {"method": c.method}),
         "classes": len(c.counts.selection),
         "selection": sparse(c.counts.selection),
         "estimation": sparse(c.counts.estimation),
+        **_pairs_record(c.counts),
         "space": {"size": list(c.space.size), "blocks": blocks},
     }
 
 
-def from_record(record: Any, certify: Callable[[Counts, Space], Certificate]) -> Result:
-    """Return the result of a line, certified again; ValueError, KeyError, TypeError if damaged."""
+def _pairs_record(counts: Counts) -> Config:
+    """Return the predictions under stratified noise, if there are any."""
+    if counts.pairs is None:
+        return {}
+    return {
+        "stratified": sparse(counts.pairs.classes),
+        "disagreements": sparse(counts.pairs.disagreements),
+    }
+
+
+def from_record(record: Any, certify: Callable[[Counts, Space, str | None], Certificate]) -> Result:
+    """Return the result of a line, certified again by the method chosen for it, if it says one.
+
+    ValueError, KeyError, TypeError if damaged.
+    """
     blocks = tuple(
         Block(str(b["family"]), b["dim"], Unit(b["unit"]), b["period"])
         for b in record["space"]["blocks"]
@@ -180,12 +198,22 @@ def from_record(record: Any, certify: Callable[[Counts, Space], Certificate]) ->
         raise ValueError(f"more than {MAX_PARAMETERS:,} parameters")
     height, width = record["space"]["size"]
     classes = record["classes"]
-    counts = Counts(dense(record["selection"], classes), dense(record["estimation"], classes))
+    pairs = None
+    if "stratified" in record:
+        pairs = PairedCounts(
+            dense(record["stratified"], classes), dense(record["disagreements"], classes)
+        )
+    counts = Counts(
+        dense(record["selection"], classes), dense(record["estimation"], classes), pairs
+    )
+    method = record.get("method")
+    if not isinstance(method, str | None):
+        raise ValueError(f"{method!r} is no method")
     plain = record["plain"]
     return Result(
         _integer(record["index"]),
         _integer(record["label"]),
-        certify(counts, Space(blocks, (height, width))),
+        certify(counts, Space(blocks, (height, width)), method),
         None if plain is None else _integer(plain),
         str(record["source"]),
         str(record["pixels"]),

@@ -3,13 +3,20 @@
 It is stored in the configuration, with a digest of its own, since a run may be extended:
 
     "requested": {"images": 120, "indices": "0-99,200-219", "check": "5d41402abc4b2a76"}
+
+A run whose images share one alpha is bound to their number, and is not extended:
+
+    "simultaneous": {"images": 120, "alpha": 0.001}
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from itertools import chain
+from pathlib import Path
 
 from deformrs.config import Config
 from deformrs.errors import InputError
@@ -17,6 +24,55 @@ from deformrs.runs.records import REQUESTED, digest
 
 MOST_IMAGES = 10_000_000
 """In one run. A forged request must not fill the memory."""
+
+SIMULTANEOUS = "simultaneous"
+"""The setting of a run whose images share one alpha."""
+
+
+@dataclass(frozen=True)
+class Simultaneous:
+    """That many images share alpha: all of their certificates hold with confidence 1 - alpha."""
+
+    images: int
+    alpha: float
+
+    def to_config(self) -> Config:
+        """Return what a run's configuration adds."""
+        return {SIMULTANEOUS: {"images": self.images, "alpha": self.alpha}}
+
+    @property
+    def words(self) -> str:
+        """The images and their alpha in words."""
+        return f"one of {self.images:,} images that share alpha = {self.alpha:g}"
+
+
+def simultaneous_of(config: Config) -> Simultaneous | None:
+    """Return how the images of a run share alpha, None where each has its own.
+
+    ValueError if that is damaged.
+    """
+    stored, level = config.get(SIMULTANEOUS), config.get("alpha")
+    if stored is None:
+        return None
+    match stored, level:
+        case ({"images": int(images), "alpha": float(alpha), **rest}, float(level)) if not rest:
+            finite = images > 0 and 0 < level <= alpha < 1
+            if finite and images * Fraction(level) <= Fraction(alpha):
+                return Simultaneous(images, alpha)
+    raise ValueError(f"{SIMULTANEOUS} must have images, and the alpha that these share")
+
+
+def check_simultaneous(folder: Path, found: Config, requested: Config) -> None:
+    """Raise unless the images of the run in a folder share alpha as those that are requested."""
+    there, here = simultaneous_of(found), simultaneous_of(requested)
+    if there != here:
+        own = "one whose images have an alpha each"
+        raise InputError(
+            f"the run in {folder}",
+            f"{own if there is None else there.words}, not {own if here is None else here.words}",
+            "cannot be extended or go on otherwise: its certificates would not hold together",
+            "repeat the command that began it, or certify all of the images into another folder",
+        )
 
 
 def with_request(config: Config, done: Sequence[int], indices: Sequence[int]) -> Config:
@@ -37,6 +93,14 @@ def with_request(config: Config, done: Sequence[int], indices: Sequence[int]) ->
             f"must be at most {MOST_IMAGES:,} in one run",
             "select fewer with max or skip",
         )
+    shared = simultaneous_of(config)
+    if shared is not None and len(order) > shared.images:
+        raise InputError(
+            "the number of images",
+            f"{len(order):,} with those of the run",
+            f"must stay at the {shared.images:,} that share alpha = {shared.alpha:g}",
+            "certify all of the images into another folder",
+        )
     record: Config = {"images": len(order), "indices": to_text(order)}
     return config | {REQUESTED: record | {"check": digest(record, config)}}
 
@@ -46,7 +110,7 @@ def requested_indices(config: Config) -> list[range] | None:
 
     ValueError if they are damaged.
     """
-    stored = config.get(REQUESTED)
+    shared, stored = simultaneous_of(config), config.get(REQUESTED)
     if stored is None:
         return None
     if not isinstance(stored, dict) or stored.keys() != {"images", "indices", "check"}:
@@ -57,6 +121,8 @@ def requested_indices(config: Config) -> list[range] | None:
     indices = from_text(str(stored["indices"]))
     if sum(map(len, indices)) != stored["images"]:
         raise ValueError(f"{REQUESTED} has other indices than images")
+    if shared is not None and sum(map(len, indices)) > shared.images:
+        raise ValueError(f"{REQUESTED} has more images than share alpha")
     return indices
 
 
