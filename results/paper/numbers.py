@@ -29,6 +29,14 @@ FAMILIES = ("rotation", "scaling", "translation", "affine", "dct", "vector_field
 """The paper's tables, in the order of its figures."""
 UNITS = {"deg": Unit.ANGLE, "px": Unit.LENGTH, "fraction": Unit.FRACTION, "1": Unit.COEFFICIENT}
 """The units of the file."""
+OTHER_THREAT_MODELS = ("LI", "BAL", "FBV")
+"""The methods of the file that the paper calls not directly comparable."""
+THREAT_MODEL = (
+    "LI, BAL and FBV have another threat model, so that the paper calls them not directly "
+    "comparable: they certify the answer to an image that was deformed before it arrived, while "
+    "here, as in MOH, an adversary only sets the parameters by which a stored image is deformed, "
+    "which is less."
+)
 ALPHA = 0.001
 """The paper's failure probability of each certificate."""
 _PROTOCOL = f"with n0 = 100, n = 100,000 and alpha = {ALPHA}"
@@ -183,6 +191,12 @@ def explained(numbers: Iterable[Number]) -> list[str]:
         listed = "; ".join(f"{of}: {', '.join(values)}" for of, values in rows.items())
         lines.append(f"{sign} {listed}: {why}.")
     return lines
+
+
+def threat_model_notes(numbers: Iterable[Number]) -> list[str]:
+    """Return the paper's caveat where any of the numbers is of another threat model."""
+    others = any(number.method in OTHER_THREAT_MODELS for number in numbers)
+    return [THREAT_MODEL] if others else []
 
 
 def listed(numbers: Sequence[Number]) -> str:

@@ -49,22 +49,24 @@ _KINDS: dict[Kind, tuple[str, str]] = {
 }
 _INTRODUCTION = (
     "Certified accuracy of our runs, compared with the paper's tables: the share of test images "
-    "whose prediction is correct and provably stays so under every deformation of at most that "
-    "size. At each radius, ours is the best of the runs of that family over the largest number of "
-    f"images, at an alpha of at most the paper's {ALPHA}; the paper's is the best of its noise "
-    "scales. Both are thus chosen with the test images, as is usual in the literature. A number of "
-    "the paper that cannot be right is skipped if the paper has another. Each of our figures is "
-    "computed from the counts stored with the runs and rounded down, as is each difference (in "
-    "percentage points, or in the unit of the radius). `python results/make.py` reproduces this "
-    "page, `summary.csv` and the figures."
+    "whose prediction is correct and, with confidence 1 - alpha, provably stays so under every "
+    "deformation of at most that size. At each radius, ours is the best of the runs of that family "
+    f"over the largest number of images, at an alpha of at most the paper's {ALPHA}; the paper's "
+    "is the best of its noise scales. Both are thus chosen with the test images, as is usual in "
+    "the literature. A number of the paper that cannot be right is skipped if the paper has "
+    "another. Each of our figures is computed from the counts stored with the runs and rounded "
+    "down, as is each difference (in percentage points, or in the unit of the radius). `python "
+    "results/make.py` reproduces this page, `summary.csv` and the figures."
 )
 _AVERAGES = (
     "ACR is the average certified radius over all images, 0 if the prediction is wrong or the "
-    "classifier abstains"
+    "classifier abstains. It rewards a constant classifier, which certifies any radius on the "
+    "images of its class: its rows compare the largest of ours with the largest of the paper's, "
+    "and no other figure here is chosen by it."
 )
 _BOUND = (
-    "; for runs that were sampled only until the requested radii were decided it is a lower bound, "
-    "since more samples would increase it"
+    " For runs that were sampled only until the requested radii were decided it is a lower bound, "
+    "since more samples would increase it."
 )
 _CHOICES = "How the settings were chosen"
 _FIGURES = (
@@ -114,7 +116,7 @@ def to_page(board: Board, note: str = "") -> str:
         anchor = _CHOICES.lower().replace(" ", "-")
         lines += ["", f"What else was seen of the test images: [{_CHOICES.lower()}](#{anchor})."]
     bound = any(run.average_is_bound for run in board.runs)
-    lines += ["", *_verdict(board), "", _AVERAGES + (_BOUND if bound else "") + "."]
+    lines += ["", *_verdict(board), "", _AVERAGES + (_BOUND if bound else "")]
     lines += ["", _FIGURES + (_UNREQUESTED if bound else "")] if board.chapters else []
     for dataset in board.datasets:
         lines += ["", f"## {TITLES[dataset]}", "", f"The paper certified {SETTINGS[dataset]}."]

@@ -14,7 +14,7 @@ from deformrs.errors import InputError
 from deformrs.noise import NoiseLaw
 from deformrs.noise.scaled import ScaledLaw
 from deformrs.regions import Region
-from deformrs.report.captions import stopping_words
+from deformrs.report.captions import set_words, stopping_words
 from deformrs.report.curves import Curve
 from deformrs.report.export import clock
 from deformrs.report.formats import one_line
@@ -152,6 +152,8 @@ class RunCounts:
     """The count for each composition, by its name, where the run has one."""
     decided_compositions: frozenset[str]
     alpha: float
+    together: str
+    """What holds of all its certificates together, in words."""
     provenance: Provenance
     radii_held: dict[tuple[int, str], int]
     """At how many of the radii each image is certified, by its index and digest."""
@@ -207,6 +209,7 @@ def count_run(run: StoredRun) -> RunCounts:
         compositions={name: answer for name, answer in answers if answer.count is not None},
         decided_compositions=frozenset(c.name for c in COMPOSITIONS if c.decided_by(member)),
         alpha=member.first.alpha,
+        together=set_words(run),
         provenance=_provenance(member),
         radii_held=held,
         classifier=json.dumps(

@@ -21,6 +21,7 @@ from paper.numbers import (
     PaperTable,
     explained,
     listed,
+    threat_model_notes,
 )
 from paper.runs import COMPOSITIONS, UNKNOWN, RunCounts, duration
 
@@ -60,19 +61,23 @@ def headline_table(board: Board, dataset: str) -> Table | None:
         align="lrrrl",
         columns=("certified for", "paper, best", "ours", "difference", "other methods"),
         rows=tuple(rows),
-        notes=tuple(explained(number for number in used if number.table == HEADLINE)),
+        notes=(
+            *threat_model_notes(used),
+            *explained(number for number in used if number.table == HEADLINE),
+        ),
     )
 
 
 def compositions_table(board: Board, dataset: str) -> Table | None:
     """Return both routes to each composition; None where no run has any."""
-    rows = []
+    rows, used = [], list[Number]()
     for cell in board.compositions[dataset]:
         if cell.kind == "route":
             name, _, route = cell.deformation.partition(", ")
             published = next(c.published for c in COMPOSITIONS if c.name == name)
             table = family_table(dataset, "affine")
             numbers = [] if table is None else table.of_region(published)
+            used += numbers
             rows.append(
                 (
                     Text(published, cell.radius),
@@ -94,6 +99,7 @@ def compositions_table(board: Board, dataset: str) -> Table | None:
             "The affine route tests whether the certificate of an affine run covers every map of "
             "the region; the composed route uses a run whose noise is drawn for each of the "
             "families. The better of the two counts.",
+            *threat_model_notes(used),
         ),
     )
 
@@ -114,6 +120,7 @@ def runs_table(board: Board) -> Table:
             "compilation before the first, in hours, minutes and seconds; – marks what the folder "
             "of a run does not record. Model accuracy is that of the network alone on images that "
             "are not deformed.",
+            *_false_certificates(board),
             *_total_times(board),
             *_stopping_rules(board),
             *(f"Not compared: {run.name}: {why}." for run, why in board.unused),
@@ -248,6 +255,12 @@ def _run_row(run: RunCounts) -> tuple[Text, ...]:
         ),
         Text(accuracy),
     )
+
+
+def _false_certificates(board: Board) -> list[str]:
+    """What holds of all certificates of a run together, each sentence once."""
+    sentences = dict.fromkeys(run.together for run in board.runs if run.together)
+    return [f"Of each run by itself: {' '.join(sentences)}"] if sentences else []
 
 
 def _total_times(board: Board) -> list[str]:
