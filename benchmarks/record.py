@@ -26,6 +26,7 @@ KEYS = {
         *("data", "model", "path", "batch_size", "compiled"),
         *("beside_batch_size", "beside_compiled", "precision"),
     ),
+    "arrivals": ("data", "model", "by", "n", "images", "precision", "compiled"),
 }
 """The fields that identify an entry of each table: a later one replaces an earlier one."""
 
