@@ -191,7 +191,7 @@ class SamplingOptions:
             Method.parse(self.method)
         if self.fixed and self.adaptive is not None:
             raise InputError(
-                "adaptive",
+                "--adaptive",
                 repr(self.adaptive),
                 "cannot be combined with a fixed number of samples",
                 "leave one of the two out",
@@ -432,11 +432,17 @@ def certification_options(n: int) -> Decorator:
                 help="Stop where more samples can raise the radius by less than that, e.g. 1deg.",
             ),
             click.option(
+                "--fixed",
+                is_flag=True,
+                help="Draw all --n samples for every image, also where radii are requested. The "
+                "paper does so, with --method clopper_pearson.",
+            ),
+            click.option(
                 "--method",
                 type=NonEmpty(),
-                help="The bound on probabilities: auto, runner_up, anytime, or clopper_pearson, "
-                "that of the paper, for a fixed number of samples.  [auto, chosen for each image "
-                "by its selection sample; that of the run where one is resumed]",
+                help="The bound on probabilities: auto, runner_up, anytime, or clopper_pearson "
+                "for a fixed number of samples.  [auto, chosen for each image by its selection "
+                "sample; that of the run where one is resumed]",
             ),
             click.option("--skip", default=1, show_default=True, help="Certify every K-th image."),
             click.option(
