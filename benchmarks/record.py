@@ -2,8 +2,8 @@
 
     python benchmarks/record.py bench.json results/benchmarks/cpu.json
 
-adds the rows that `deformrs bench --out bench.json` wrote to a record. The other scripts add their
-figures themselves.
+adds the rows that `deformrs bench --out bench.json` wrote to a record, or all of another record of
+this machine. The other scripts add their figures themselves.
 """
 
 from __future__ import annotations
@@ -118,12 +118,14 @@ def _invalid(path: Path, reason: str) -> InputError:
 @click.argument("bench", type=click.Path(path_type=Path))
 @click.argument("record", type=click.Path(path_type=Path))
 def main(bench: Path, record: Path) -> None:
-    """Add the rows in BENCH, written by `deformrs bench --out`, to RECORD, without failed ones."""
+    """Add what BENCH measured to RECORD, without failed rows: BENCH is a record, or what
+    `deformrs bench --out` wrote."""
     measured = json.loads(bench.read_text(encoding="utf-8"))
     target = Record(measured["machine"], record)
-    for row in measured["rows"]:
-        if row["error"] is None:
-            target.add("rows", row)
+    for table in KEYS:
+        for entry in measured.get(table, []):
+            if entry.get("error") is None:
+                target.add(table, entry)
     print(f"written: {record}")
 
 

@@ -48,7 +48,7 @@ def test_the_samples_are_the_first_of_the_fixed_protocol() -> None:
     g = smoothed()
     for index, image in enumerate(IMAGES[:4]):
         c = g.certify(image, n=2000, index=index, stopping=TEN)
-        assert c.method == Method.parse("anytime_auto:2000").chosen(c.counts.selection).name
+        assert c.method == Method.parse("anytime_auto:2000").chosen(c.counts).name
         assert c.counts.n in looks(2000)
         fixed = g.certify(image, n=c.counts.n, index=index, method="anytime_auto:2000")
         assert c == fixed

@@ -115,8 +115,9 @@ def test_auto_is_chosen_by_the_selection(
 ) -> None:
     name = sampling + expected if expected else sampling.rstrip("_") or "clopper_pearson"
     method = Method.parse(f"{sampling}auto")
-    assert method.chosen(selection).name == name
-    assert method.may_choose(method.chosen(selection))
+    few = Counts(selection, (9, *selection[1:]))
+    assert method.chosen(few).name == name
+    assert method.may_choose(method.chosen(few))
     # It is the method of the bound, and what the estimation sample says does not matter.
     for first, second, third in itertools.permutations((20, 0, 3)):
         counts = Counts(selection, (first, second, third, *(0,) * 7)[: len(selection)])
@@ -127,7 +128,19 @@ def test_other_methods_are_not_changed_by_the_selection() -> None:
     for name in METHODS:
         method = Method.parse(name)
         if method.split != "auto":
-            assert method.chosen((60, 39, 1)) == method.chosen((9, 1)) == method
+            for counts in (Counts((60, 39, 1), (9, 0, 0)), Counts((9, 1), (9000, 1))):
+                assert method.chosen(counts) == method
+
+
+def test_many_samples_will_have_misses_where_the_selection_had_none() -> None:
+    """Their number is fixed beforehand; where sampling stops early, it must not matter."""
+    agreed, few, many = (9, 0, 0), (4999, 0, 0), (5000, 0, 0)
+    auto = Method.parse("auto")
+    assert auto.chosen(Counts(agreed, few)).name == "runner_up@0.9"
+    assert auto.chosen(Counts(agreed, many)).name == "runner_up"
+    for name in ("anytime_auto:9000", "stratified_auto"):
+        method = Method.parse(name)
+        assert method.chosen(Counts(agreed, few)) == method.chosen(Counts(agreed, many))
 
 
 def test_what_a_line_of_a_run_may_be_certified_by() -> None:

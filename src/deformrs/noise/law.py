@@ -142,7 +142,7 @@ class NoiseLaw(Configurable, ABC):
         certificate is false with probability at most alpha.
         """
         self.check(space)
-        chosen = statistics.Method.parse(method).chosen(counts.selection)
+        chosen = statistics.Method.parse(method).chosen(counts)
         chosen.check_level(alpha)
         bound = chosen.bound(counts, alpha)
         if bound.decides:

@@ -248,7 +248,7 @@ class Run:
     def _check(self, result: Result) -> None:
         """Raise unless a result was made with the run's noise, alpha and method."""
         c = result.certificate
-        method = Method.parse(self.config["method"]).chosen(c.counts.selection)
+        method = Method.parse(self.config["method"]).chosen(c.counts)
         made = run_settings(noise_law(c), c.alpha, str(self.config["method"]))
         if c.method != method.name:
             made["method"] = c.method

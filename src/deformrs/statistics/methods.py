@@ -52,9 +52,12 @@ KNOWN = ("auto", "clopper_pearson", "runner_up", "anytime", "anytime_auto:1000",
 LEAN, EVEN = 0.9, 0.5
 """The shares of alpha that the candidate gets of a method `auto`.
 
-Nine tenths where the selection sample leaves open whether the other classes differ: this loses at
-most 2 % of the distance to one, and gains nearly all that there is to gain.
+Nine tenths where few samples follow, or as few as suffice, and the selection sample leaves open
+whether the other classes differ: then most images have hardly a miss, and the bound on p_A counts.
 """
+
+MANY = 5000
+"""The number of samples from which on misses are expected where no class or one was missed."""
 
 
 @dataclass(frozen=True)
@@ -105,26 +108,30 @@ class Method:
         """Raise unless certificates of sampled counts can have the level alpha by this method."""
         check_sampled_alpha(alpha, below=0.5 if self.stops_early else 1.0)
 
-    def chosen(self, selection: Sequence[int]) -> Method:
+    def chosen(self, counts: Counts) -> Method:
         """Return the method for an image, of which "auto" is chosen by its selection counts.
 
         The choice must not depend on anything but the selection sample, which is independent of
-        the estimation sample. Of two classes, p_B = 1 - p_A is exact. With more, the runner-up
-        pays nearly always; if all misses are of one class, or there is none, little of alpha is
-        ventured.
+        the estimation sample, and on its size where that is fixed. Of two classes, p_B = 1 - p_A is
+        exact. With more, the runner-up pays nearly always; if all misses are of one class, or there
+        is none, little of alpha is ventured unless many samples follow.
 
-        >>> Method.parse("auto").chosen((90, 10)).name, Method.parse("auto").chosen((90, 6, 4)).name
-        ('clopper_pearson', 'runner_up')
+        >>> Method.parse("auto").chosen(Counts((90, 10), (900, 100))).name
+        'clopper_pearson'
+        >>> Method.parse("auto").chosen(Counts((90, 6, 4), (900, 60, 40))).name
+        'runner_up'
         """
-        return self.chosen_of(len(selection), sum(count > 0 for count in selection))
+        predicted = sum(count > 0 for count in counts.selection)
+        few = self.stops_early or counts.n < MANY
+        return self.chosen_of(len(counts.selection), predicted, few=few)
 
-    def chosen_of(self, classes: int, predicted: int) -> Method:
+    def chosen_of(self, classes: int, predicted: int, *, few: bool = True) -> Method:
         """Return the method for an image of which `predicted` of all classes were selected."""
         if self.split != "auto":
             return self
         if classes == 2:
             return replace(self, split="complement")
-        return replace(self, split="runner_up", share=LEAN if predicted <= 2 else EVEN)
+        return replace(self, split="runner_up", share=LEAN if few and predicted <= 2 else EVEN)
 
     def may_choose(self, method: Method) -> bool:
         """Return whether `chosen` may return that method, also that of another version."""
@@ -139,7 +146,7 @@ class Method:
 
         It is that of the method chosen by the selection counts.
         """
-        method = self.chosen(counts.selection)
+        method = self.chosen(counts)
         if not (counts.n0 and counts.n):
             raise InputError(
                 "the number of samples",
