@@ -137,10 +137,9 @@ class SmoothedClassifier:
         of them as decide its queries. The noise follows from `seed`, by default a random one, which
         the certificate carries; give one only to repeat a result. `index` is the image's number in
         its dataset, so that images get different noise. `method` names a bound of
-        `deformrs.statistics`,
-        chosen before the counts are seen: by default Clopper-Pearson, and with `stopping` the
-        any-time bound. `progress` None shows a bar in a terminal or a notebook if it takes more
-        than a second, False does not; a `Progress` has callbacks.
+        `deformrs.statistics`; the default is chosen for each image by its selection sample.
+        `progress` None shows a bar in a terminal or a notebook if it takes more than a second,
+        False does not; a `Progress` has callbacks.
 
         Guarantee: the certificate is false with probability at most alpha.
         """
