@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from PIL import Image
 from deformrs import (
     Affine,
     Compose,
+    Counts,
     Gaussian,
     Independent,
     Region,
@@ -25,7 +27,7 @@ from deformrs import (
 )
 from deformrs.data.preparation import Pixels
 from deformrs.report.document import write_report
-from deformrs.runs import Result, StoredRun, read_run
+from deformrs.runs import Result, Run, StoredRun, read_run
 from made_runs import Entry, Page, decided, many, stored
 
 DEGREE = math.radians(1)
@@ -133,6 +135,22 @@ def test_page_markdown_and_latex_say_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_figures")
+def test_a_bound_chosen_for_each_image_has_one_name(tmp_path: Path) -> None:
+    law, some = Uniform(1.0), Counts((90, 6, 4), (900, 60, 40))
+    with Run.open(tmp_path / "auto", law, 0.001, "auto", {"n": 1000, "n0": 100, "skip": 1}) as run:
+        for index, selection in enumerate(((90, 6, 4), (100, 0, 0))):
+            counts = replace(some, selection=selection)
+            certificate = law.certify(counts, Rotation().space((28, 28)), 0.001, "auto")
+            run.add(Result(index, 0, certificate), seconds=0.1)
+    for method, name in ((None, "auto"), ("auto", "auto"), ("runner_up", "runner_up")):
+        made = read_run(tmp_path / "auto", method=method)
+        text = write_report([made], tmp_path / "out")["report.md"].read_text(encoding="utf-8")
+        anew = " (certified anew; the run used auto)" if name != "auto" else ""
+        assert f"| bound | {name.replace('_', '-')}{anew} |" in text
+        assert ("chosen before the results were seen" in text) == bool(anew)
+
+
+@pytest.mark.usefixtures("no_figures")
 def test_alpha_and_bound_are_those_of_the_certificates(tmp_path: Path) -> None:
     two(tmp_path)
     run = read_run(tmp_path / "wide", alpha=1e-6, method="anytime")
@@ -140,6 +158,7 @@ def test_alpha_and_bound_are_those_of_the_certificates(tmp_path: Path) -> None:
     page = " ".join(Page(files["report.html"].read_text(encoding="utf-8")).shown)
     assert "1e-06 certified anew; the run used 0.001" in page
     assert "anytime certified anew; the run used clopper_pearson" in page
+    assert "only if it was chosen before the results were seen" in page
     (row,) = table(tmp_path / "out/tables/mnist-rotation-runs.csv")
     assert (row["alpha"], row["method"]) == ("1e-06", "anytime")
     assert (row["n_min"], row["n_max"], row["n0_min"]) == ("1000", "1000", "100")

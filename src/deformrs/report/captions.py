@@ -45,6 +45,11 @@ _STOPPED = (
     "certificates hold all the same; at radii that were not requested, at a stricter alpha, and on "
     "average, more samples would certify more."
 )
+_ANEW = (
+    "Certified anew by another alpha or bound than the run was made with ({}): this holds at its "
+    "level only if it was chosen before the results were seen. The best of several bounds, or one "
+    "chosen afterwards, errs more often."
+)
 
 
 def share(count: int, total: int) -> str:
@@ -282,6 +287,7 @@ def limits(groups: Sequence[Group]) -> list[str]:
     members = [member for group in groups for member in group.members]
     own = [member for member in members if simultaneous_of(member.run.config) is None]
     stopped = [member.name for member in members if member.early_stop is not None]
+    anew = [member.name for member in members if member.is_recertified]
     return [
         "A certificate covers shifts of the deformation's parameters for the image as it is "
         "stored: the deformed image is always read from the original pixels. It does not cover "
@@ -292,6 +298,7 @@ def limits(groups: Sequence[Group]) -> list[str]:
         "The figures are exact for the images that were certified. How they carry over to other "
         "images depends on how these were chosen.",
         *([_STOPPED.format(", ".join(stopped))] if stopped else []),
+        *([_ANEW.format(", ".join(anew))] if anew else []),
     ]
 
 

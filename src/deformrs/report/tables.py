@@ -240,7 +240,7 @@ def csv_tables(section: Section) -> dict[str, str]:
 
 def _facts(entry: Entry, group: Group) -> dict[str, Cell]:
     member, summary = entry.member, entry.summary
-    config, first, total = member.run.config, member.first, summary.total
+    config, total = member.run.config, summary.total
     counts = [result.certificate.counts for result in member.results]
     time, padding = time_words(member), config.get("padding")
     return {
@@ -261,7 +261,7 @@ def _facts(entry: Entry, group: Group) -> dict[str, Cell]:
             spread([count.n for count in counts]), stopping_words(member)
         ),
         "alpha per image": _alpha(member),
-        "bound": _recertified(first.method.replace("_", "-"), config["method"], first.method),
+        "bound": _recertified(member.method.replace("_", "-"), config["method"], member.method),
         "time": NONE if time is None else Cell(*time),
     }
 
@@ -310,7 +310,7 @@ def _runs_csv(section: Section) -> str:
                 *(summary.total, member.run.requested),
                 *(summary.right, summary.plain, summary.abstained, most_false_of(member.run)),
                 *(min(n0), max(n0), min(n), max(n)),
-                *(member.first.alpha, member.first.method),
+                *(member.first.alpha, member.method),
             ]
         )
     columns = (

@@ -281,6 +281,8 @@ class StoredRun(CertifiedRun):
     folder: Path
     config: Config
     results: list[Result]
+    anew: str | None = None
+    """The bound by which the results were certified anew; None where it is the run's own."""
 
 
 def read_run(
@@ -295,7 +297,8 @@ def read_run(
     """
     folder = Path(folder)
     config = read_config(folder)
-    return StoredRun(folder, config, read_results(folder, config, alpha, method))
+    results = read_results(folder, config, alpha, method)
+    return StoredRun(folder, config, results, None if method == config["method"] else method)
 
 
 def load_run(
