@@ -24,7 +24,7 @@ from deformrs.randomness import Stage
 from deformrs.rounding import complement_up
 from deformrs.rule import Rule
 from deformrs.space import Space
-from deformrs.statistics import clopper_pearson_lower
+from deformrs.statistics import clopper_pearson_lower, clopper_pearson_upper
 
 TOGETHER = 500
 """Images that share batches."""
@@ -216,6 +216,14 @@ def _runner_up_without_bound(truth: Truth, counts: Counts) -> Certificate:
     return of_bound(truth, counts, Bound(lower, max(others) / counts.n))
 
 
+def _runner_up_of_the_selection(truth: Truth, counts: Counts) -> Certificate:
+    """Bounds the second class of the selection alone, with half of alpha as for the candidate."""
+    second = sorted(range(len(counts.selection)), key=lambda c: counts.selection[c])[-2]
+    lower = clopper_pearson_lower(counts.hits, counts.n, ALPHA / 2)
+    upper = clopper_pearson_upper(counts.estimation[second], counts.n, ALPHA / 2)
+    return of_bound(truth, counts, Bound(lower, min(upper, complement_up(lower))))
+
+
 def _never_abstains(truth: Truth, counts: Counts) -> Certificate:
     return replace(of_counts(truth, counts), prediction=counts.candidate)
 
@@ -312,6 +320,12 @@ BROKEN = (
         recertified(_runner_up_without_bound),
         "two of ten",
         rate=0.085,
+    ),
+    Broken(
+        "the runner-up of the selection alone",
+        recertified(_runner_up_of_the_selection),
+        "two of ten, seldom selected",
+        rate=0.3,
     ),
     Broken(
         "half of alpha for each, and all of it",

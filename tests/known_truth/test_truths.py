@@ -9,7 +9,7 @@ come from binomial tails. Each truth has up to four marks:
 - "useful": at least half of the certificates reach a given share of the true radius.
 
 A mark is missed where its exact binomial tail is below 1e-6, so a correct certifier misses one of
-the 56 marks with probability below 1e-4 (two-sided marks have two tails). CI uses fixed seeds: it
+the 71 marks with probability below 2e-4 (two-sided marks have two tails). CI uses fixed seeds: it
 either always happens or never. DEFORMRS_KNOWN_TRUTH=20 makes 20 times the runs with a fresh seed.
 """
 

@@ -204,6 +204,9 @@ TRUTHS = (
     several("two of ten", _TWO_OF_TEN, n=400, runs=7000, method="bonferroni", drawn=True),
     several("two of ten, ahead", _TWO_OF_TEN, n=400, runs=7000, method="runner_up", drawn=True),
     several("two of ten, chosen", _TWO_OF_TEN, n=400, runs=7000, method="auto", drawn=True),
+    several(
+        "two of ten, seldom selected", _TWO_OF_TEN, n=400, n0=5, method="runner_up", drawn=True
+    ),
     half_space("stops even", 0.55, 0.1, n=220, stops=True, method="anytime:220"),
     half_space("stops likely", 0.8, 0.1, n=220, stops=True, method="anytime:220"),
     several("stops tied", (0.4, 0.4, 0.2), n=220, stops=True, method="auto"),

@@ -1,10 +1,11 @@
-"""Any-time bounds at every look: of many simulated runs, at most a share alpha may ever be false.
+"""Bounds at every look: of many simulated runs, at most a share alpha may ever be false.
 
-A run is false if its lower bound lies above the true probability of the candidate at any look. The
-number of false ones is put to an exact binomial test of "the rate is at most alpha", which rejects
-below a p-value of 1e-6. So a correct bound is rejected with probability at most 1e-6 a setting, of
-which there are nine, each being 20,000 runs at alpha = 0.05. (Seeds are fixed: it either always
-happens or never.) A single look is the subject of tests/known_truth.
+A run is false if, at any look, its lower bound lies above the true probability of the candidate or
+its upper bound below that of the runner-up: whoever looks several times may stop at the look of
+their choice. The number of false ones is put to an exact binomial test of "the rate is at most
+alpha", which rejects below a p-value of 1e-6, for each of the settings below: 20,000 runs each, at
+alpha = 0.05 and at 0.001. (Seeds are fixed: it either always happens or never.) A single look is
+the subject of tests/known_truth.
 """
 
 from __future__ import annotations
@@ -13,61 +14,180 @@ import functools
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from deformrs.certificate import Counts
-from deformrs.statistics import bound
+from deformrs.statistics import Method, bound
+from deformrs.statistics.sequential import half
+from deformrs.statistics.stratified import allowance
 
-ALPHA = 0.05
+Floats = NDArray[np.float64]
+Table = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
+
 RUNS = 20_000
-LOOKS = tuple(range(20, 601, 20))
+LOOKS = tuple(range(20, 201, 20))
+ALPHAS = (0.05, 0.001)
+CLASSES = (2, 10, 1000)
 
 
-def rejects(false_count: int) -> bool:
+def probabilities(classes: int, ahead: float) -> Floats:
+    """Return those of the candidate, of a runner-up `ahead` of the others, and of the others."""
+    if classes == 2:
+        return np.array([1 - ahead, ahead])
+    rest = (1 - 2 * ahead) / (classes - 2)
+    return np.array([ahead, ahead, *[rest] * (classes - 2)])
+
+
+def rejects(false_count: int, alpha: float) -> bool:
     """Return whether "at most a share alpha of the runs is false" is untenable."""
-    return bool(binomtest(false_count, RUNS, ALPHA, alternative="greater").pvalue < 1e-6)
+    return bool(binomtest(false_count, RUNS, alpha, alternative="greater").pvalue < 1e-6)
 
 
 @functools.cache
-def lower(method: str, hits: int, trials: int) -> float:
-    return bound(Counts((1, 0), (hits, trials - hits)), ALPHA, method).lower
-
-
-def count_false(method: str, p: float) -> int:
-    """Return how many of RUNS candidates of probability p have a false bound at any look.
-
-    Who may look several times may stop at the look of their choice, so one false look is enough.
-    """
-    rng = np.random.default_rng(0)
-    hits, ever = np.zeros(RUNS, dtype=np.int64), np.zeros(RUNS, dtype=bool)
+def drawn(classes: int, ahead: float) -> list[tuple[Table, Table]]:
+    """Return how often the candidate and the most frequent other class were drawn at each look."""
+    rng = np.random.default_rng(classes)
+    counts = np.zeros((RUNS, classes), dtype=np.int32)
+    found = []
     for before, look in zip((0, *LOOKS), LOOKS, strict=False):
-        hits += rng.binomial(look - before, p, size=RUNS)
-        seen, which = np.unique(hits, return_inverse=True)
-        wrong = [lower(method, k, look) > p for k in seen.tolist()]
-        ever |= np.array(wrong)[which]
+        for rows in np.array_split(np.arange(RUNS), 20):
+            counts[rows] += rng.multinomial(
+                look - before, probabilities(classes, ahead), size=len(rows)
+            ).astype(np.int32)
+        found.append((counts[:, 0].astype(np.int64), counts[:, 1:].max(axis=1).astype(np.int64)))
+    return found
+
+
+def count_false(method: str, classes: int, ahead: float, alpha: float) -> int:
+    """Return how many of RUNS runs have a false bound at any look."""
+    mine, rival = probabilities(classes, ahead)[:2]
+    ever = np.zeros(RUNS, dtype=bool)
+    for look, (hits, others) in zip(LOOKS, drawn(classes, ahead), strict=True):
+        pairs, which = np.unique(np.stack([hits, others]), axis=1, return_inverse=True)
+        wrong = []
+        for k, other in pairs.T.tolist():
+            found = bound(_counts(k, other, look, classes), alpha, method)
+            wrong.append(found.lower > mine or found.upper < rival)
+        ever |= np.array(wrong)[which.reshape(-1)]
     return int(ever.sum())
 
 
-@pytest.mark.parametrize("method", ["anytime", "anytime:600", "anytime:200"])
-@pytest.mark.parametrize("p", [0.5, 0.9, 0.99])
-def test_guarantee_anytime_and_capped_lower_hold_at_every_look_together(
-    p: float, method: str
+def _counts(hits: int, other: int, total: int, classes: int) -> Counts:
+    """Return counts whose largest other is the given one, of as few classes as have the rest."""
+    rest, left = [other], total - hits - other
+    while left or len(rest) < min(classes - 1, 2):
+        rest.append(min(other, left))
+        left -= rest[-1]
+    return Counts((1, *[0] * len(rest)), (hits, *rest))
+
+
+@pytest.mark.parametrize("method", ["anytime", "anytime:200", "anytime:60"])
+@pytest.mark.parametrize("ahead", [0.5, 0.1, 0.01])
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_guarantee_lower_holds_at_every_look_together(
+    ahead: float, method: str, alpha: float
 ) -> None:
-    """30 looks, after every block of 20 samples up to 600; a sharp one may be among them."""
-    assert not rejects(count_false(method, p))
+    """10 looks, after every block of 20 samples; a sharp one may be among them."""
+    assert not rejects(count_false(method, 2, ahead, alpha), alpha)
 
 
-def test_a_bound_for_a_fixed_number_of_samples_is_rejected() -> None:
-    """Its rate is at least half as large again as alpha, 16 deviations above it."""
-    count = count_false("clopper_pearson", 0.5)
-    assert rejects(count)
-    assert count > 1.5 * ALPHA * RUNS
+@pytest.mark.parametrize("method", ["anytime_auto", "anytime_runner_up", "anytime_runner_up:200"])
+@pytest.mark.parametrize("classes", CLASSES)
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_guarantee_both_sides_hold_at_every_look_together(
+    classes: int, method: str, alpha: float
+) -> None:
+    """Candidate and runner-up are tied, so that each side is in danger."""
+    assert not rejects(count_false(method, classes, 0.45, alpha), alpha)
 
 
-def test_rejects_is_calibrated() -> None:
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("classes", CLASSES)
+def test_a_bound_for_a_fixed_number_of_samples_is_rejected(classes: int, alpha: float) -> None:
+    """Its rate is more than half as large again as alpha."""
+    count = count_false("clopper_pearson" if classes == 2 else "runner_up", classes, 0.45, alpha)
+    assert rejects(count, alpha)
+    assert count > 1.5 * alpha * RUNS
+
+
+# ---------------------------------------------------------------- stratified
+
+ROUNDS = (16, 16, 32, 32, 64)
+"""The number of strata in each round."""
+
+
+def upward(disagreements: Table, level: float) -> Floats:
+    """Return the allowance for each number of disagreements."""
+    known = [allowance(d, level) for d in range(int(disagreements.max()) + 1)]
+    return np.array(known)[disagreements]
+
+
+@functools.cache
+def false_after_rounds(classes: int, pieces: int) -> dict[float, tuple[int, int]]:
+    """Return how many of RUNS runs are false after any round, for each alpha: by the bounds, and
+    by bounds that are blind to disagreements.
+
+    The classes take their shares of each of equal pieces of the unit interval: of one piece, a few
+    steps; of many, they alternate faster than any stratum can tell.
+    """
+    rng = np.random.default_rng([classes, pieces])
+    shares = probabilities(classes, 0.45)
+    order = rng.permutation(classes)
+    ends = np.cumsum(shares[order])[:-1]
+    hits, differing = np.zeros((2, RUNS, classes), dtype=np.int64)
+    ever, total = np.zeros((len(ALPHAS), 2, RUNS), dtype=bool), 0
+    for strata in ROUNDS:
+        for rows in np.array_split(np.arange(RUNS), 20):
+            points = rng.random((len(rows), strata, 2)) + np.arange(strata)[:, None]
+            drawn = order[np.searchsorted(ends, points / strata * pieces % 1, side="right")]
+            unequal = drawn[..., 0] != drawn[..., 1]
+            run = np.broadcast_to(rows[:, None], unequal.shape)
+            for side in (drawn[..., 0], drawn[..., 1]):
+                np.add.at(hits, (run, side), 1)
+                np.add.at(differing, (run[unequal], side[unequal]), 1)
+        total += 2 * strata
+        for place, alpha in enumerate(ALPHAS):
+            for blind, seen in enumerate((differing, hits % 2)):
+                ever[place, blind] |= _is_false(hits, seen, total, shares, alpha)
+    counts = ever.sum(axis=2).tolist()
+    return {alpha: (own, blind) for alpha, (own, blind) in zip(ALPHAS, counts, strict=True)}
+
+
+def _is_false(hits: Table, differing: Table, total: int, shares: Floats, alpha: float) -> Booleans:
+    """Return which runs are false by the levels of the method "stratified_auto": [runs]."""
+    method = Method.parse("stratified_auto").chosen_of(hits.shape[1], 3)
+    of_candidate, of_others = method.levels(alpha, hits.shape[1])
+    lowers = hits[:, 0] - upward(differing[:, 0], half(of_candidate))
+    false: Booleans = lowers > total * shares[0]
+    if of_others is not None:
+        uppers = (hits[:, 1:] + upward(differing[:, 1:], half(of_others))).max(axis=1)
+        false |= uppers < total * shares[1]
+    return false
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 1000])
+@pytest.mark.parametrize("classes", CLASSES)
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_guarantee_stratified_bounds_hold_after_every_round_together(
+    classes: int, pieces: int, alpha: float
+) -> None:
+    assert not rejects(false_after_rounds(classes, pieces)[alpha][0], alpha)
+
+
+@pytest.mark.parametrize("classes", CLASSES)
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_a_bound_that_does_not_count_disagreements_is_rejected(classes: int, alpha: float) -> None:
+    """Hits alone do not tell how much they vary."""
+    assert rejects(false_after_rounds(classes, 1000)[alpha][1], alpha)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_rejects_is_calibrated(alpha: float) -> None:
     """The smallest rejected count has a tail below 1e-6 under a rate of exactly alpha, and it is
-    small enough to notice a rate of 0.06."""
-    smallest = next(k for k in range(RUNS) if rejects(k))
-    assert binomtest(smallest, RUNS, ALPHA, alternative="greater").pvalue < 1e-6
-    assert binomtest(smallest - 1, RUNS, ALPHA, alternative="greater").pvalue >= 1e-6
-    assert ALPHA * RUNS < smallest < 0.06 * RUNS
+    small enough to notice a rate of 0.06 or 0.0025."""
+    smallest = next(k for k in range(RUNS) if rejects(k, alpha))
+    assert binomtest(smallest, RUNS, alpha, alternative="greater").pvalue < 1e-6
+    assert binomtest(smallest - 1, RUNS, alpha, alternative="greater").pvalue >= 1e-6
+    assert alpha * RUNS < smallest < {0.05: 0.06, 0.001: 0.0025}[alpha] * RUNS
