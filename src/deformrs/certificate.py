@@ -34,10 +34,16 @@ class PairedCounts:
     def __post_init__(self) -> None:
         _check_counts("the predictions of pairs", self.classes)
         _check_counts("the disagreements", self.disagreements)
-        if len(self.classes) != len(self.disagreements) or not all(
-            # A class in both predictions of a pair is counted twice.
-            differing <= min(count, self.n - count) and (count - differing) % 2 == 0
-            for count, differing in zip(self.classes, self.disagreements, strict=True)
+        if (
+            len(self.classes) != len(self.disagreements)
+            or not all(
+                # A class in both predictions of a pair is counted twice.
+                differing <= min(count, self.n - count) and (count - differing) % 2 == 0
+                for count, differing in zip(self.classes, self.disagreements, strict=True)
+                # A pair that disagrees is of exactly two classes.
+            )
+            or sum(self.disagreements) % 2
+            or 2 * max(self.disagreements) > sum(self.disagreements)
         ):
             raise InputError(
                 "the counts of pairs",

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from deformrs import __version__
 from deformrs.bars import CertificationBar, Progress, ProgressChoice
+from deformrs.certificate import Counts
 from deformrs.checks import check_integer
 from deformrs.config import Config
 from deformrs.determinism import Replay
@@ -488,15 +489,14 @@ class Group:
         """Raise unless the model still gives the selection counts of the stored results.
 
         With `estimated`, all of their counts. Weights are compared by their digest; a plain
-        function can only be tried.
+        function can only be tried. The bound of each must be the one that its selection chooses.
         """
         self.check_unchanged(done)
         progress = progress or Progress()
-        found: list[tuple[tuple[int, ...], int | None]] = []
+        found: list[tuple[Counts | tuple[int, ...], int | None]] = []
         if estimated:
             for made in self.certify(plan, progress, None, None):
-                counts = made.certificate.counts
-                found.append((counts.selection + counts.estimation, made.plain))
+                found.append((made.certificate.counts, made.plain))
         else:
             for images, indices in self._batches(plan):
                 selections = self.classifier.count_batch(
@@ -507,14 +507,22 @@ class Group:
             result = done.get(index)
             if result is None:
                 continue
-            counts = result.certificate.counts
-            stored = counts.selection + (counts.estimation if estimated else ())
+            own = result.certificate
+            stored = own.counts if estimated else own.counts.selection
             if again != (stored, result.plain):
                 raise ModelError(
                     f"the prediction for image {index} ({result.source})",
                     "not the one stored when the run began",
                     "must be the same: results of two functions must not be mixed",
                     "restore the model and the deformation, or begin another run",
+                )
+            chosen = plan.method_for(self.classifier.noise, own.space).chosen(own.counts)
+            if own.method != chosen.name:
+                raise InputError(
+                    f"the bound of image {index} ({result.source})",
+                    own.method,
+                    f"must be {chosen.name}, which its selection sample chooses",
+                    "do not trust the run: a bound chosen afterwards errs more often than alpha",
                 )
 
     def check_unchanged(self, done: Mapping[int, Result]) -> None:

@@ -9,11 +9,10 @@ from deformrs.certificate import Certificate, Counts, PairedCounts
 from deformrs.checks import SEED_BITS, check_integer, check_seed
 from deformrs.errors import InputError
 from deformrs.noise import NoiseLaw
-from deformrs.rule import LEAST_STRATIFIED, Rule, independent_samples
+from deformrs.rule import LEAST_STRATIFIED, Rule
 from deformrs.space import Space
 from deformrs.statistics import Method, shared_alpha
 from deformrs.stopping import Stopping
-from deformrs.strata import rounds
 
 MOST = 10**9
 """The most samples of an image: hours on the fastest device."""
@@ -153,9 +152,9 @@ class SamplingPlan:
         """Return the certificate from `n` samples that all agree."""
         method, others = self.method_for(law, space), (0,) * (num_classes - 1)
         independent, pairs = self.n, None
-        if method.sampling == "stratified":
-            independent = independent_samples(self.n)
-            *_, paired = rounds(self.n - independent)
+        rule = self.rule(law, space)
+        if rule is not None and rule.rounds:
+            independent, paired = rule.looks[-1], rule.rounds[-1] - rule.first
             pairs = PairedCounts((paired, *others), (0, *others))
         counts = Counts((self.n0, *others), (independent, *others), pairs)
         return law.certify(counts, space, self.alpha, method.name)

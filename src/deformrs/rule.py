@@ -348,7 +348,7 @@ class _Question:
         lowers = np.maximum(lowers * (1 - 1e-12), 0.0)
         uppers = np.minimum((1 - lowers) * (1 + 1e-12), 1.0)
         if of_others is not None:
-            others = self.seen.others_uppers(self._level(of_others)) * (1 + 1e-12)
+            others = self.seen.others_uppers(self._level(of_others)) * (1 + 1e-12) + 1e-14
             uppers = np.minimum(uppers, others)
         return lowers, uppers
 

@@ -99,6 +99,10 @@ class Independent(NoiseLaw):
         parts = [law.raw(n, space.alone(i), generator) for i, law in enumerate(self.laws)]
         return torch.cat(parts, dim=1)
 
+    @property
+    def can_stratify(self) -> bool:
+        return all(law.can_stratify for law in self.laws)
+
     def quantiles(self, uniform: torch.Tensor, space: Space) -> torch.Tensor:
         import torch
 

@@ -44,8 +44,12 @@ class NoiseLaw(Configurable, ABC):
     """A distribution of deformation parameters that owns its sampling and its certificate."""
 
     registry: ClassVar[dict[str, type]] = {}
-    can_stratify: ClassVar[bool] = False
-    """Whether `quantiles` is written for the very draws of `raw`."""
+    _has_quantiles: ClassVar[bool] = False
+
+    @property
+    def can_stratify(self) -> bool:
+        """Whether `quantiles` is written for the very draws of `raw`."""
+        return self._has_quantiles
 
     @abstractmethod
     def norm(self, block: int) -> int:
@@ -102,9 +106,9 @@ class NoiseLaw(Configurable, ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        # Quantiles are those of the inherited draws: other draws need their own.
-        inherits = cls.can_stratify and "raw" not in vars(cls)
-        cls.can_stratify = "quantiles" in vars(cls) or inherits
+        # Quantiles are those of the draws of their class: other draws need their own.
+        first = next(own for own in cls.__mro__ if {"raw", "quantiles"} & vars(own).keys())
+        cls._has_quantiles = first is not NoiseLaw and "quantiles" in vars(first)
         for name, (why, instead) in _FIXED.items():
             if name in vars(cls):
                 raise InputError(

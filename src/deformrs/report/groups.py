@@ -14,6 +14,7 @@ from pathlib import Path
 from deformrs.certificate import Certificate
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError, UnsupportedError
+from deformrs.noise import Independent
 from deformrs.regions import Region
 from deformrs.report.curves import Curve, Envelope, curve_of, envelope
 from deformrs.report.formats import one_line
@@ -174,6 +175,8 @@ class Member:
             needed = self._thresholds(Stopping(radii, regions))
         except UnsupportedError:
             return True  # the run cannot answer it, however many samples it has
+        if isinstance(noise_law(self.first), Independent):
+            return False  # with a bound on p_B, equal thresholds of p_A do not mean equal queries
         return bool(needed) and all(any(isclose(p, own) for own in self._decided) for p in needed)
 
     @cached_property

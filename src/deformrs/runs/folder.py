@@ -298,7 +298,8 @@ def read_run(
     folder = Path(folder)
     config = read_config(folder)
     results = read_results(folder, config, alpha, method)
-    return StoredRun(folder, config, results, None if method == config["method"] else method)
+    anew = _anew(config, method)
+    return StoredRun(folder, config, results, None if anew is None else anew.name)
 
 
 def load_run(
@@ -361,11 +362,9 @@ def read_results(
         raise damaged(folder / CONFIG, error) from None
     alpha = settings["alpha"] if alpha is None else alpha
     own = Method.parse(settings["method"])
-    anew = None if method in (None, own.name) else Method.parse(method)
+    anew = _anew(config, method)
     # Before any line is read, or each would be called damaged.
     (anew or own).check_level(alpha)
-    if "stopping" in config and anew is not None:
-        _check_stops_alike(anew, own)
 
     room = Room(len(content))
 
@@ -410,9 +409,19 @@ def read_results(
     return results
 
 
-def _check_stops_alike(method: Method, own: Method) -> None:
-    """Raise unless a method holds for counts of a run whose sampling was stopped by another."""
-    if method.sampling != own.sampling or method.most not in (None, own.most):
+def _anew(config: Config, name: str | None) -> Method | None:
+    """Return the method of that name for the counts of a run, None if it is the run's own.
+
+    Where sampling was stopped early, "auto" and "runner_up" are those that hold for such counts.
+    """
+    own = Method.parse(config["method"])
+    method = own if name is None else Method.parse(name)
+    stopped = "stopping" in config
+    if stopped and name in ("auto", "runner_up"):
+        method = replace(own, split=method.split, share=method.share)
+    if method == own:
+        return None
+    if stopped and (method.sampling != own.sampling or method.most not in (None, own.most)):
         known = [replace(own, split=split).name for split in ("complement", "runner_up", "auto")]
         raise InputError(
             "the method",
@@ -420,6 +429,7 @@ def _check_stops_alike(method: Method, own: Method) -> None:
             f"must be one of {', '.join(known)} for a run whose sampling stopped early",
             "leave it out; any other bound would err more often than alpha",
         )
+    return method
 
 
 def complete_lines(content: bytes) -> Iterator[bytes]:

@@ -111,7 +111,7 @@ def requested_indices(config: Config) -> list[range] | None:
     ValueError if they are damaged.
     """
     shared, stored = simultaneous_of(config), config.get(REQUESTED)
-    if stored is None:
+    if stored is None and shared is None:
         return None
     if not isinstance(stored, dict) or stored.keys() != {"images", "indices", "check"}:
         raise ValueError(f"{REQUESTED} must have images, indices and check")
