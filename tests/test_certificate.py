@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from dataclasses import replace
 
@@ -26,6 +27,7 @@ from deformrs import (
     Uniform,
     VectorField,
 )
+from deformrs.certificate import PairedCounts
 from deformrs.errors import InputError, UnsupportedError
 
 
@@ -92,6 +94,43 @@ def test_equal_bounds_decide_nothing() -> None:
     assert not Bound(0.5, 0.5).decides
     assert not Bound(0.0, 0.0).decides
     assert Bound(0.3, 0.29).decides
+
+
+@pytest.mark.parametrize(
+    ("classes", "disagreements"),
+    [
+        ((4, 2), (2, 0)),  # a pair that disagrees is of two classes
+        ((6, 2, 0), (2, 0, 0)),
+        ((2000, 40, 8), (40, 0, 0)),
+        ((5, 3, 2), (1, 1, 0, 0)),
+        ((5, 3, 2), (3, 1, 0)),  # more than the other two
+        ((4, 2), (0, 1)),
+    ],
+)
+def test_counts_that_no_pairs_have_are_refused(
+    classes: tuple[int, ...], disagreements: tuple[int, ...]
+) -> None:
+    with pytest.raises(InputError, match="must be possible for pairs of predictions"):
+        PairedCounts(classes, disagreements)
+
+
+def test_counts_of_pairs_are_possible() -> None:
+    """All of up to three pairs in three classes, and no others of those sums."""
+    for number in (1, 2, 3):
+        possible = set()
+        for pairs in itertools.product(itertools.product(range(3), repeat=2), repeat=number):
+            classes = tuple(sum(pair.count(c) for pair in pairs) for c in range(3))
+            differing = tuple(sum(pair.count(c) == 1 for pair in pairs) for c in range(3))
+            possible.add((classes, differing))
+        for classes in itertools.product(range(2 * number + 1), repeat=3):
+            if sum(classes) != 2 * number:
+                continue
+            for differing in itertools.product(range(number + 1), repeat=3):
+                if (classes, differing) in possible:
+                    assert PairedCounts(classes, differing).n == 2 * number
+                else:
+                    with pytest.raises(InputError, match="must be possible"):
+                        PairedCounts(classes, differing)
 
 
 def test_certificates_are_frozen() -> None:

@@ -53,6 +53,16 @@ def run_of(out: Path, most: int | None = 4, alpha: float = ALPHA, *, shared: boo
     )
 
 
+def test_a_run_that_does_not_say_for_which_images_it_shares_alpha_is_refused(
+    tmp_path: Path,
+) -> None:
+    """Lines could be added to it without end."""
+    run_of(tmp_path)
+    resign(tmp_path)  # without the request
+    with pytest.raises(InputError, match="requested must have images, indices and check"):
+        read_run(tmp_path)
+
+
 def test_every_image_has_its_share(tmp_path: Path) -> None:
     run_of(tmp_path)
     config = read_config(tmp_path)
@@ -136,7 +146,7 @@ def test_a_run_with_an_alpha_for_each_image_is_not_made_a_shared_one(tmp_path: P
 
 def test_as_many_other_images_are_refused() -> None:
     """The same number, but others: those that are done would be added to them."""
-    config: Config = {"alpha": 0.001, **Simultaneous(4, ALPHA).to_config()}
+    config = with_request({"alpha": 0.001, **Simultaneous(4, ALPHA).to_config()}, [], range(4))
     assert with_request(config, [0, 1], [0, 1, 2, 3])["requested"]
     with pytest.raises(InputError, match="6 with those of the run; it must stay at the 4"):
         with_request(config, [0, 1], [2, 3, 4, 5])

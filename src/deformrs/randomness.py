@@ -159,7 +159,8 @@ def stratified(generator: Generator, dim: int, first: int, total: int) -> Tensor
     """Return a block of numbers in (0, 1) of which each stratum has two: [BLOCK, dim], float64.
 
     `total` strata divide the unit interval or square into equal cells, of which the block has those
-    from number `first`. Guarantee: over all strata, each of 2**48 numbers is equally probable.
+    from number `first`. Guarantee: over all strata, each of 2**48 numbers is equally probable, up
+    to the rounding of the generator.
     """
     numbers = torch.arange(BLOCK, device=generator.device) // 2 + first
     steps = (generator.uniform(BLOCK, 2 * dim).double() * 2**24).floor()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
@@ -15,10 +16,13 @@ from torch import Tensor, zeros
 
 from commands import deformrs, run_inside
 from deformrs import Rotation, SmoothedClassifier, Uniform, certify, certify_dataset
+from deformrs.config import Config
 from deformrs.data.preparation import Preparation
-from deformrs.errors import InputError, ModelError
+from deformrs.errors import DeformRSError, InputError, ModelError
 from deformrs.models import SmallCNN, save_model
-from deformrs.runs import CertifiedRun, read_run
+from deformrs.runs import CERTIFICATES, CertifiedRun, read_config, read_run
+from deformrs.runs.records import signed
+from deformrs.stopping import Stopping
 from deformrs.verification import Resampling, contradiction, verify_counts
 from examples import IMAGES, network, smoothed
 from made_runs import resign
@@ -272,6 +276,43 @@ def test_guarantee_verify_counts_repeats_the_counts_or_says_why_not(tmp_path: Pa
         verify_counts(smoothed(network()), [*data[:2], (data[2][0], 1)], run)
     with pytest.raises(InputError, match="must have image 2, which the run certified"):
         verify_counts(smoothed(network()), data[:2], run)
+
+
+def change_lines(folder: Path, change: Callable[[Config], None]) -> None:
+    """Change every line of a run and sign it again."""
+    path, config = folder / CERTIFICATES, read_config(folder)
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    for record in records:
+        del record["check"]
+        change(record)
+    path.write_text("".join(signed(record, config) + "\n" for record in records))
+
+
+def test_guarantee_verify_counts_compares_pairs_and_the_bound_of_each_image(tmp_path: Path) -> None:
+    data = [(image, 0) for image in IMAGES]
+    stopping = Stopping(tolerance=0.02)
+    list(certify_dataset(smoothed(network()), data, n=5000, stopping=stopping, out=tmp_path / "a"))
+    before = read_run(tmp_path / "a")
+    assert all(result.certificate.counts.pairs for result in before)
+    assert verify_counts(smoothed(network()), data, before, full=True).estimated
+
+    def agree(record: Config) -> None:
+        total = sum(record["stratified"].values())  # type: ignore[union-attr, arg-type]
+        record |= {"stratified": {"1": total}, "disagreements": {}}
+
+    def prefer(record: Config) -> None:
+        record["method"] = "stratified_runner_up@0.9999"
+
+    for change, message in ((agree, "the prediction for image"), (prefer, "the bound of image")):
+        shutil.copytree(tmp_path / "a", tmp_path / change.__name__)
+        change_lines(tmp_path / change.__name__, change)
+        run = read_run(tmp_path / change.__name__)
+        with pytest.raises(DeformRSError, match=message):
+            verify_counts(smoothed(network()), data, run, full=True)
+    with pytest.raises(
+        InputError, match=r"is stratified_runner_up@0\.9999; it must be .*_runner_up"
+    ):
+        verify_counts(smoothed(network()), data, run)
 
 
 class Sorted:

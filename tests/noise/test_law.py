@@ -22,7 +22,7 @@ from deformrs.deformations import VectorField
 from deformrs.errors import InputError
 from deformrs.noise import Gaussian, Independent, NoiseLaw, Uniform
 from deformrs.noise.distance import Distance
-from deformrs.noise.law import distance_of
+from deformrs.noise.law import Generator, distance_of
 from deformrs.randomness import Philox
 from deformrs.regions import Region
 from deformrs.space import Space
@@ -503,3 +503,47 @@ def test_guarantee_a_region_is_covered_only_if_all_of_it_is() -> None:
         assert not law.covers(np.array([far]), bound, space)[0]
     assert not law.covers_region(Ends((0.1, 0.0), normal), bound, space)
     assert not law.covers_region(Ends((0.0, 0.1), uniform), bound, space)
+
+
+def test_a_law_is_stratified_only_by_quantiles_of_its_own_draws(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the noise that is sampled would not be the noise that is certified."""
+    monkeypatch.setattr(NoiseLaw, "registry", dict(NoiseLaw.registry))
+
+    class OtherDraws(Uniform):
+        name = "other draws"
+
+        def raw(self, n: int, space: Space, generator: Generator) -> torch.Tensor:
+            return generator.normal(n, space.dim)
+
+        def params(self, raw: torch.Tensor, space: Space) -> torch.Tensor:
+            return super().params(torch.special.ndtr(raw), space)
+
+    class Draws:
+        raw = OtherDraws.raw
+
+    class Mixed(Draws, Uniform):
+        name = "mixed"
+
+    class Wider(Uniform):
+        name = "wider"
+
+        def params(self, raw: torch.Tensor, space: Space) -> torch.Tensor:
+            return 2 * super().params(raw, space)
+
+    class Complete(OtherDraws):
+        name = "complete"
+
+        def quantiles(self, uniform: torch.Tensor, space: Space) -> torch.Tensor:
+            return cast(torch.Tensor, torch.special.ndtri(uniform).float())
+
+    for kind, stratified in (
+        (Uniform, True),
+        (OtherDraws, False),
+        (Mixed, False),
+        (Wider, True),
+        (Complete, True),
+    ):
+        assert kind(0.5).can_stratify == stratified
+        assert Independent(Gaussian(0.1), kind(0.5)).can_stratify == stratified

@@ -34,7 +34,7 @@ class Generator(Protocol):
     device: torch.device
 
     def uniform(self, n: int, d: int) -> torch.Tensor:
-        """Return n x d numbers, uniform on [0, 1) in steps of 2**-24."""
+        """Return n x d numbers, uniform on [0, 1) in steps of 2**-24 or finer."""
 
     def normal(self, n: int, d: int) -> torch.Tensor:
         """Return n x d normal numbers of mean 0 and deviation 1."""
