@@ -34,17 +34,7 @@ class PairedCounts:
     def __post_init__(self) -> None:
         _check_counts("the predictions of pairs", self.classes)
         _check_counts("the disagreements", self.disagreements)
-        if (
-            len(self.classes) != len(self.disagreements)
-            or not all(
-                # A class in both predictions of a pair is counted twice.
-                differing <= min(count, self.n - count) and (count - differing) % 2 == 0
-                for count, differing in zip(self.classes, self.disagreements, strict=True)
-                # A pair that disagrees is of exactly two classes.
-            )
-            or sum(self.disagreements) % 2
-            or 2 * max(self.disagreements) > sum(self.disagreements)
-        ):
+        if not self._are_possible():
             raise InputError(
                 "the counts of pairs",
                 f"{self.classes} with disagreements {self.disagreements}",
@@ -55,6 +45,18 @@ class PairedCounts:
             raise InputError(
                 "the number of paired predictions", self.n, "must be even and positive", "e.g. 256"
             )
+
+    def _are_possible(self) -> bool:
+        n, unequal = self.n, self.disagreements
+        if len(self.classes) != len(unequal):
+            return False
+        # A class in both predictions of a pair is counted twice.
+        each = all(
+            differing <= min(count, n - count) and (count - differing) % 2 == 0
+            for count, differing in zip(self.classes, unequal, strict=True)
+        )
+        # A pair that disagrees is of exactly two classes.
+        return each and sum(unequal) % 2 == 0 and 2 * max(unequal) <= sum(unequal)
 
     def __add__(self, other: PairedCounts) -> PairedCounts:
         return PairedCounts(

@@ -219,7 +219,8 @@ class Method:
 
 def _others(values: Sequence[int], counts: Counts) -> list[int]:
     """Return what belongs to the classes other than the candidate."""
-    return [value for number, value in enumerate(values) if number != counts.candidate]
+    candidate = counts.candidate
+    return [*values[:candidate], *values[candidate + 1 :]]
 
 
 @lru_cache(maxsize=256)
