@@ -18,8 +18,8 @@ from deformrs.cli.parameters import BatchSize
 from deformrs.config import Config
 from deformrs.data import ImageSet, load_digits
 from deformrs.data.preparation import Preparation
-from deformrs.dataset import device_name
 from deformrs.execution import Compiled, chosen_device
+from deformrs.fingerprints import device_name
 from deformrs.geometry import size_of
 from deformrs.models import NetworkSpec, Precision, PrecisionChoice, SmallCNN
 from deformrs.models.inference import natural_precision

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from deformrs.cli.throughput import FAMILIES, seconds
-from deformrs.dataset import device_name
 from deformrs.execution import chosen_device
+from deformrs.fingerprints import device_name
 from deformrs.models import NetworkSpec, ResNet18
 from deformrs.models.types import Classifier
 from deformrs.training import Augmentation, Plan, Recipe

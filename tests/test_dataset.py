@@ -18,14 +18,16 @@ from numpy.typing import NDArray
 
 from deformrs import Rotation, SmoothedClassifier, Uniform
 from deformrs.bars import Progress, ProgressChoice
-from deformrs.certificate import Certificate
+from deformrs.certificate import Counts
 from deformrs.data.preparation import pixels_digest
-from deformrs.dataset import certify_dataset, images_together, select_indices, tensor_digest
+from deformrs.dataset import certify_dataset, select_indices
 from deformrs.determinism import Replay
 from deformrs.errors import InputError, ModelError
 from deformrs.execution import Compiled
+from deformrs.fingerprints import tensor_digest
 from deformrs.inputs import ImageLike
 from deformrs.models import SmallCNN
+from deformrs.pieces import images_together
 from deformrs.plan import SamplingPlan
 from deformrs.runs import CERTIFICATES, CONFIG, load_run, read_config, read_times
 from deformrs.runs.tally import Tally
@@ -383,17 +385,17 @@ def test_a_group_that_is_not_full_is_filled_up() -> None:
     batches: list[list[int]] = []
 
     class Recorded(SmoothedClassifier):
-        def certify_batch(
+        def sample_batch(
             self,
             images: Sequence[ImageLike] | torch.Tensor | NDArray[np.generic],
-            indices: Sequence[int] | None = None,
-            plan: SamplingPlan | None = None,
+            indices: Sequence[int] | None,
+            plan: SamplingPlan,
             progress: ProgressChoice = None,
             tally: Tally | None = None,
             replay: Replay | None = None,
-        ) -> list[Certificate]:
+        ) -> list[Counts]:
             batches.append(list(indices or ()))
-            return super().certify_batch(images, indices, plan, progress, tally, replay)
+            return super().sample_batch(images, indices, plan, progress, tally, replay)
 
     g = Recorded(smoothed().model, Rotation(), Uniform(2.0), 5)
     results = list(certify_dataset(g, IMAGES[:6], n=100, together=4))

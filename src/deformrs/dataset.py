@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from deformrs import __version__
 from deformrs.bars import CertificationBar, Progress, ProgressChoice
-from deformrs.certificate import Counts
 from deformrs.checks import check_integer
 from deformrs.config import Config
-from deformrs.determinism import Replay
-from deformrs.errors import InputError, LogitError, ModelError
+from deformrs.determinism import Difference
+from deformrs.engines import Engine, InProcess, Outcome, Session, Work
+from deformrs.errors import DeformRSError, InputError, ModelError
+from deformrs.fingerprints import with_model
 from deformrs.geometry import size_of
 from deformrs.inputs import (
     Dataset,
@@ -34,35 +31,17 @@ from deformrs.inputs import (
     item_of,
     labels_of,
     read_image,
-    source_of,
 )
+from deformrs.pieces import Piece
 from deformrs.plan import SamplingPlan, seed_or_fresh
-from deformrs.randomness import Stage, generator_for
 from deformrs.rule import GIVEN_UP
 from deformrs.runs import Result, Run
-from deformrs.runs.folder import (
-    CERTIFICATES,
-    GENERATOR,
-    TORCH,
-    begun_config,
-    run_settings,
-)
-from deformrs.runs.records import image_digest
+from deformrs.runs.folder import CERTIFICATES, begun_config, run_settings
 from deformrs.runs.request import Simultaneous
-from deformrs.runs.tally import Tally
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.statistics import Method
 from deformrs.stopping import Stopping
 from deformrs.units import Unit
-
-# On a GPU a group of images fills this many batches: the last, partial one then costs little.
-_BATCHES = 128
-_MOST_IMAGES = 512
-_MOST_BYTES = 2**29
-# Where sampling stops early, an image gets few samples between two looks, and many images are
-# needed to fill a batch. A process that is killed loses one group.
-_IMAGES_WHEN_STOPPING = {"cpu": 32, "cuda": 2048}
-_NUMBERS_WHEN_STOPPING = 2**20
 
 
 def certify_dataset(
@@ -82,6 +61,7 @@ def certify_dataset(
     about: Config | None = None,
     same_size: bool = False,
     together: int | None = None,
+    engine: Engine | None = None,
     progress: ProgressChoice = None,
 ) -> Iterator[Result]:
     """Certify every `skip`-th of the first `max` images; yield the results in order.
@@ -93,7 +73,8 @@ def certify_dataset(
     `n`, `n0`, `alpha`, `seed`, `method` and `stopping` are those of `SmoothedClassifier.certify`.
     All images and labels are checked before the first is sampled; with `same_size` they must agree
     in size. `together` is the number of images that share batches; by default as many as keep the
-    device busy.
+    device busy. `engine` says where the images are sampled: by default in this process, with a
+    `RayEngine` by the workers of a Ray cluster. The results are the same.
 
     With `simultaneous`, the selected images share alpha equally. A run is then bound to their
     number, and is not extended.
@@ -132,6 +113,7 @@ def certify_dataset(
         about=about,
         same_size=same_size,
         together=together,
+        engine=engine,
         progress=progress,
     )[1]
 
@@ -171,6 +153,7 @@ def begin(
     about: Config | None = None,
     same_size: bool = False,
     together: int | None = None,
+    engine: Engine | None = None,
     progress: ProgressChoice = None,
 ) -> tuple[Config, Iterator[Result]]:
     """Check the arguments of `certify_dataset`; return the run's configuration and its results."""
@@ -182,96 +165,207 @@ def begin(
     name = image_name(images, indices[0])
     image, label = item_of(images, indices[0])
     first = as_image(name, image)
-    num_classes = classifier.classes_for(first)
-    as_label(name, label, num_classes)
+    as_label(name, label, classifier.classes_for(first))
     if plan.stopping is not None:
         plan.stopping.check(classifier.deformation.space(size_of(first)))
-    if out is None or not (Path(out) / CERTIFICATES).exists():  # a finished run is only read
+    folder = None if out is None else Path(out)
+    is_new = folder is None or not (folder / CERTIFICATES).exists()
+    if is_new:  # a finished run is only read
         _check_plan(classifier, plan, images, indices, first)
-        classifier.check_fixed(first, plan.n0 + plan.n)
     if together is None:  # resumed, the same batches as before
-        together = _stored_together(out) or images_together(classifier, first, plan)
-    check_integer("together", together, least=1)
-    classifier.warm_up(first, together=together)  # whether it compiles is part of the configuration
-    config = classifier_config(classifier, first)
-    config |= {"n": plan.n, "n0": plan.n0, "seed": plan.seed, "skip": int(skip)}
-    config |= {"together": int(together)} if together > 1 else {}
-    method = plan.method_for(classifier.noise, classifier.deformation.space(size_of(first))).name
-    if plan.stopping is not None:
-        # The level of giving up changes which samples are drawn.
-        config |= {"stopping": plan.stopping.to_config() | {"given_up": GIVEN_UP}}
-    config = _with_model(config, about or {}) | shared
-    if out is not None:
-        Run.check(Path(out), classifier.noise, plan.alpha, method, config)
-    size = size_of(first) if same_size or classifier.sampler.compiled != "no" else None
+        together = _stored_together(folder)
+    else:
+        check_integer("together", together, least=1)
+    classes = classifier.classes_for(first)
+    work = Work(images, first, plan, classes, together, check_model=is_new)
+    session = (engine or InProcess()).start(work, classifier)
+    try:
+        together = session.setup.together
+        config = session.setup.config
+        config |= {"n": plan.n, "n0": plan.n0, "seed": plan.seed, "skip": int(skip)}
+        config |= {"together": int(together)} if together > 1 else {}
+        space = classifier.deformation.space(size_of(first))
+        method = plan.method_for(classifier.noise, space).name
+        if plan.stopping is not None:
+            # The level of giving up changes which samples are drawn.
+            config |= {"stopping": plan.stopping.to_config() | {"given_up": GIVEN_UP}}
+        config = with_model(config, about or {}) | shared
+        if folder is not None:
+            Run.check(folder, classifier.noise, plan.alpha, method, config)
+    except BaseException:
+        session.close()
+        raise
+    certification = _Certification(
+        classifier, images, indices, first, plan, method, config, folder, same_size, session
+    )
+    settings = run_settings(classifier.noise, plan.alpha, method)
+    return config | settings, certification.results(progress)
 
-    def read(places: Sequence[int]) -> Group:
-        return Group.read(images, places, together, classifier, num_classes)
 
-    def results() -> Iterator[Result]:
+@dataclass(frozen=True, eq=False)
+class _Certification:
+    """A certification whose arguments are checked, and whose engine is ready."""
+
+    classifier: SmoothedClassifier
+    images: Dataset
+    indices: Sequence[int]
+    first: Tensor
+    plan: SamplingPlan
+    method: str
+    config: Config
+    folder: Path | None
+    same_size: bool
+    session: Session
+
+    def results(self, progress: ProgressChoice) -> Iterator[Result]:
+        """Yield the results in order, each after it was stored."""
+        plan = self.plan
+        samples = None if plan.stopping else plan.n0 + plan.n
+        noise, alpha = self.classifier.noise, plan.alpha
         opened = (
             nullcontext()
-            if out is None
-            else Run.open(Path(out), classifier.noise, plan.alpha, method, config, indices)
+            if self.folder is None
+            else Run.open(self.folder, noise, alpha, self.method, self.config, self.indices)
         )
-        samples = None if plan.stopping else plan.n0 + plan.n
-        replay = Replay() if classifier.check_model else None
-
-        def check_replayed(run: Run | None, *, end: bool = False) -> None:
-            difference = None if replay is None else replay.difference(end=end)
-            if difference is not None:
-                name = image_name(images, difference.index)
-                error = ModelError(
-                    f"the prediction for {name}",
-                    f"not repeated ({difference.changed} of {difference.total} of the same samples "
-                    "now have another class)",
-                    "must be a fixed function of the image: no result of this run can be trusted",
-                    "find what the model remembers or draws at random, and begin another run",
-                )
-                if run is not None:
-                    run.mark_unsound(str(error))
-                raise error
-
-        with opened as run, CertificationBar(progress, len(indices), samples) as bar:
-            done = {result.index: result for result in run.results} if run else {}
-            missing = [index for index in indices if index not in done]
+        with (
+            closing(self.session),
+            opened as run,
+            CertificationBar(progress, len(self.indices), samples) as bar,
+        ):
+            known = {result.index: result for result in run.results} if run else {}
+            resumed = frozenset(run.backlog) if run else frozenset()
+            stored = resumed.union(known)
+            missing = [index for index in self.indices if index not in stored]
             if missing:
-                _check_plan(classifier, plan, images, indices, first)
-            check_dataset(images, missing, num_classes, size=size, progress=bar.progress)
-            groups = [indices[i : i + together] for i in range(0, len(indices), together)]
-            if missing and done:
-                stored = min(done)  # it may lie beyond the images selected now
-                if stored >= len(images):
-                    raise InputError(
-                        "the data",
-                        f"of {len(images)} images, but the run in {out} has image {stored}",
-                        "must be the dataset that the run began with",
-                        "restore it, or begin another run",
-                    )
-                known = (group for group in groups if done.keys() & set(group))
-                resumed = next(known, [stored])
-                with _named(images):
-                    read(resumed).check_same_model(done, plan)
-            for places in groups:
-                group = read(places)
-                group.check_unchanged(done)
-                if not done.keys() >= set(places):
-                    # The whole group again: its batches are then the same as without interruption.
-                    counting = run.tally(group.names) if run else nullcontext()
-                    with _named(images), counting as tally:
-                        certified = group.certify(plan, bar.progress, tally, replay)
-                    check_replayed(run)  # before its results are stored
-                    made = [result for result in certified if result.index not in done]
-                    if run and tally:
-                        run.add_all(made, seconds=tally.seconds / len(places))
-                    done |= {result.index: result for result in made}
-                for index in places:
-                    bar.finish()
-                    yield done.pop(index)
-            check_replayed(run, end=True)
+                _check_plan(self.classifier, plan, self.images, self.indices, self.first)
+            self._check_images(missing, bar.progress)
+            if missing and stored:
+                self._check_same_model(run, known)
+            arrived: dict[int, Result] = {}
+            """Results in memory: those whose turn it is, and without a folder all early ones."""
+            failed: dict[tuple[int, ...], DeformRSError] = {}
+            seconds: dict[int, float] = {}
 
-    settings = run_settings(classifier.noise, plan.alpha, method)
-    return config | settings, results()
+            def is_there(index: int) -> bool:
+                return index in known or index in arrived or bool(run and index in run.backlog)
+
+            def receive(outcome: Outcome, due: tuple[int, ...]) -> None:
+                self._check_repeated(run, outcome.difference)
+                if outcome.error is not None:
+                    failed[outcome.indices] = outcome.error
+                    return
+                made = [
+                    counts.certified(self.classifier, plan)
+                    for counts in outcome.counts
+                    if not is_there(counts.index)
+                ]
+                seconds.update((r.index, outcome.seconds / len(outcome.indices)) for r in made)
+                if run and (failed or outcome.indices != due):
+                    run.set_aside(made)
+                else:
+                    arrived.update((result.index, result) for result in made)
+
+            outcomes = self.session.sample(
+                (piece for piece in self._pieces if not stored.issuperset(piece)),
+                bar.progress,
+                run.tally if run else lambda _: nullcontext(),
+            )
+            for piece in self._pieces:
+                self._check_unchanged(run, known, resumed.intersection(piece), piece)
+                while piece not in failed and not all(map(is_there, piece)):
+                    receive(next(outcomes), piece)
+                if piece in failed:
+                    continue
+                early = [] if run is None else run.backlog.read(piece)
+                new = early + [arrived.pop(i) for i in piece if i in arrived]
+                if run and not failed:  # else they stay in the backlog: the lines are in order
+                    order = sorted(new, key=lambda result: piece.index(result.index))
+                    run.add_all(order, [seconds.pop(result.index, None) for result in order])
+                results = {result.index: result for result in new}
+                for index in piece:
+                    bar.finish()
+                    yield known.pop(index) if index in known else results[index]
+            self._check_repeated(run, self.session.changed())
+        if failed:
+            raise self._failure(failed)
+
+    @property
+    def _pieces(self) -> Iterator[tuple[int, ...]]:
+        """The indices of the images of each piece."""
+        size = self.session.setup.together
+        for start in range(0, len(self.indices), size):
+            yield tuple(self.indices[start : start + size])
+
+    def _read(self, piece: Sequence[int]) -> Piece:
+        return Piece.read(self.images, piece, self.classifier.classes_for(self.first))
+
+    def _check_images(self, missing: Sequence[int], progress: Progress) -> None:
+        """Raise one error that names every faulty image or label."""
+        one_size = self.same_size or "compiled" in self.session.setup.config
+        size = size_of(self.first) if one_size else None
+        classes = self.classifier.classes_for(self.first)
+        check_dataset(self.images, missing, classes, size=size, progress=progress)
+
+    def _check_same_model(self, run: Run | None, known: Mapping[int, Result]) -> None:
+        """Raise unless the model gives the selection counts of a piece that is stored."""
+        assert run is not None
+        stored = min([*known, *run.backlog])  # it may lie beyond the images selected now
+        if stored >= len(self.images):
+            raise InputError(
+                "the data",
+                f"of {len(self.images)} images, but the run in {self.folder} has image {stored}",
+                "must be the dataset that the run began with",
+                "restore it, or begin another run",
+            )
+        there = known.keys() | {*run.backlog}
+        piece = next((p for p in self._pieces if not there.isdisjoint(p)), (stored,))
+        results = {i: known[i] for i in piece if i in known}
+        results |= {result.index: result for result in run.backlog.read(piece)}
+        self.session.check_same_model(piece, results)
+
+    def _check_unchanged(
+        self,
+        run: Run | None,
+        known: Mapping[int, Result],
+        resumed: Collection[int],
+        piece: Sequence[int],
+    ) -> None:
+        """Raise if an image of a piece differs from the one that an earlier process certified."""
+        results = {index: known[index] for index in piece if index in known}
+        if run and resumed:
+            results |= {result.index: result for result in run.backlog.read([*resumed])}
+        if results:
+            self._read(piece).check_unchanged(results)
+
+    def _check_repeated(self, run: Run | None, difference: Difference | None) -> None:
+        """Raise, and mark the run as unsound, if the model did not repeat its predictions."""
+        if difference is None:
+            return
+        name = image_name(self.images, difference.index)
+        error = ModelError(
+            f"the prediction for {name}",
+            f"not repeated ({difference.changed} of {difference.total} of the same samples "
+            "now have another class)",
+            "must be a fixed function of the image: no result of this run can be trusted",
+            "find what the model remembers or draws at random, and begin another run",
+        )
+        if run is not None:
+            run.mark_unsound(str(error))
+        raise error
+
+    def _failure(self, failed: Mapping[tuple[int, ...], DeformRSError]) -> ModelError:
+        """Return the error that names the images of pieces that failed."""
+        indices = [index for piece in failed for index in piece]
+        shown = ", ".join(image_name(self.images, index) for index in indices[:5])
+        more = f" and {len(indices) - 5:,} more" if len(indices) > 5 else ""
+        reasons = dict.fromkeys(str(error) for error in failed.values())
+        kept = "" if self.folder is None else "; the results of the others are kept"
+        return ModelError(
+            f"the certification of {shown}{more}",
+            f"not finished ({'; '.join([*reasons][:3])})",
+            f"was tried several times{kept}",
+            "remove the cause, and repeat the command",
+        )
 
 
 def select_indices(
@@ -329,227 +423,10 @@ def _check_plan(
         raise
 
 
-@contextmanager
-def _named(images: Dataset) -> Iterator[None]:
-    """Let an error about the logits of an image say where the image comes from."""
-    try:
-        yield
-    except LogitError as error:
-        source = source_of(images, error.index)
-        name = f"{error.index}" + (f" ({source})" if source else "")
-        raise LogitError.of(error.index, deformed=error.deformed, name=name) from error
-
-
-def classifier_config(classifier: SmoothedClassifier, image: Tensor) -> Config:
-    """Return what class counts depend on, except for the image, its index, the seed and n.
-
-    `image` is any of the images: a plain function runs where they are.
-    """
-    compiled, device = classifier.sampler.compiled, classifier.device_for(image)
-    config: Config = {
-        "version": __version__,
-        "torch": str(torch.__version__),
-        "device": device_name(device),
-        "model": network_config(classifier.model),
-        "num_classes": classifier.num_classes,
-        "deformation": classifier.deformation.to_config(),
-        "padding": classifier.padding,
-        "batch_size": classifier.batch_size,
-    }
-    generator = generator_for(device, seed=0).name
-    config |= {GENERATOR: generator} if generator != TORCH else {}
-    return config | ({"compiled": compiled} if compiled != "no" else {})
-
-
-def network_config(model: object) -> Config:
-    """Return a network's class and the digest of its weights; of a function only its name."""
-    if not isinstance(model, nn.Module):
-        return {"function": getattr(model, "__qualname__", type(model).__qualname__)}
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        if isinstance(tensor, Tensor):  # extra state may be anything
-            digest.update(f"{name} {tensor_digest(tensor)}".encode())
-    return {"network": type(model).__qualname__, "parameters": digest.hexdigest()[:16]}
-
-
-def device_name(device: torch.device) -> str:
-    """Return the kind of device: results repeat on one kind only."""
-    if device.type == "cuda":
-        return f"cuda ({torch.cuda.get_device_name(device)})"
-    return device.type
-
-
-def tensor_digest(tensor: Tensor) -> str:
-    """Return the digest of an image or of a weight."""
-    array = tensor.detach().cpu().contiguous()
-    content = array.reshape(-1).view(torch.uint8).numpy().tobytes()
-    return image_digest(tuple(array.shape), str(array.dtype).removeprefix("torch."), content)
-
-
-def _with_model(config: Config, about: Config) -> Config:
-    """Return both configurations; what either knows of the model is kept."""
-    ours, theirs = config.get("model"), about.get("model")
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        about = about | {"model": theirs | ours}
-    return config | about
-
-
-def _stored_together(out: Path | str | None) -> int | None:
+def _stored_together(folder: Path | None) -> int | None:
     """Return how many images share batches in the run that has begun in a folder, if one has."""
-    config = None if out is None else begun_config(Path(out))
+    config = None if folder is None else begun_config(folder)
     if config is None:
         return None
     stored = config.get("together", 1)
     return stored if isinstance(stored, int) and 0 < stored < 2**31 else None
-
-
-def images_together(classifier: SmoothedClassifier, image: Tensor, plan: SamplingPlan) -> int:
-    """Return how many images share batches. With a fixed n, one image keeps a CPU busy."""
-    device = classifier.device_for(image).type
-    if plan.stopping is not None:
-        most = _IMAGES_WHEN_STOPPING.get(device, 1)
-        if device == "cpu":  # large images take seconds each, and their results come together
-            most = min(most, _NUMBERS_WHEN_STOPPING // image.numel())
-    elif device == "cuda":
-        most = min(_MOST_IMAGES, -(-_BATCHES * classifier.batch_size // plan.n))
-    else:
-        most = 1
-    return max(1, min(most, _MOST_BYTES // (image.numel() * image.element_size())))
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Images that are certified together.
-
-    How an image's samples are batched depends on its place among the selected images alone: an
-    incomplete group is filled up with its last image. (Not where sampling stops early: there
-    batches depend on all images anyway.) Images of different sizes are certified one by one.
-    """
-
-    classifier: SmoothedClassifier
-    indices: Sequence[int]
-    images: tuple[Tensor, ...]
-    labels: tuple[int, ...]
-    sources: tuple[str, ...]
-    together: int
-
-    @classmethod
-    def read(
-        cls,
-        images: Dataset,
-        indices: Sequence[int],
-        together: int,
-        classifier: SmoothedClassifier,
-        num_classes: int,
-    ) -> Group:
-        pairs = [read_image(images, index, num_classes) for index in indices]
-        tensors, labels = zip(*pairs, strict=True)
-        sources = tuple(source_of(images, index) for index in indices)
-        return cls(classifier, indices, tensors, labels, sources, together)
-
-    @cached_property
-    def digests(self) -> list[str]:
-        """The digest of every image."""
-        return [tensor_digest(image) for image in self.images]
-
-    @property
-    def names(self) -> list[Config]:
-        """What tells the images of this group from others."""
-        columns = zip(self.indices, self.labels, self.digests, strict=True)
-        return [{"index": i, "label": label, "pixels": pixels} for i, label, pixels in columns]
-
-    def certify(
-        self, plan: SamplingPlan, progress: Progress, tally: Tally | None, replay: Replay | None
-    ) -> list[Result]:
-        """Return the results of the group, in order."""
-        certificates, predictions = [], []
-        batches = [*self._batches(plan)]
-        if len(batches) > 1:
-            tally = None  # it knows the steps of one batch of images only
-        for images, indices in batches:
-            certificates += self.classifier.certify_batch(
-                images, indices, plan, progress, tally, replay
-            )
-            predictions += self.classifier.classify(images, indices)
-        # The copies that fill up a group come last, and are dropped here.
-        columns = (self.labels, certificates, predictions, self.sources, self.digests)
-        return [
-            Result(index, *values)
-            for index, values in zip(self.indices, zip(*columns, strict=False), strict=True)
-        ]
-
-    def check_same_model(
-        self,
-        done: Mapping[int, Result],
-        plan: SamplingPlan,
-        *,
-        estimated: bool = False,
-        progress: Progress | None = None,
-    ) -> None:
-        """Raise unless the model still gives the selection counts of the stored results.
-
-        With `estimated`, all of their counts. Weights are compared by their digest; a plain
-        function can only be tried. The bound of each must be the one that its selection chooses.
-        """
-        self.check_unchanged(done)
-        progress = progress or Progress()
-        found: list[tuple[Counts | tuple[int, ...], int | None]] = []
-        if estimated:
-            for made in self.certify(plan, progress, None, None):
-                found.append((made.certificate.counts, made.plain))
-        else:
-            for images, indices in self._batches(plan):
-                selections = self.classifier.count_batch(
-                    images, indices, plan.n0, Stage.SELECT, seed=plan.seed, progress=progress
-                )
-                found += zip(selections, self.classifier.classify(images, indices), strict=True)
-        for index, again in zip(self.indices, found, strict=False):
-            result = done.get(index)
-            if result is None:
-                continue
-            own = result.certificate
-            stored = own.counts if estimated else own.counts.selection
-            if again != (stored, result.plain):
-                raise ModelError(
-                    f"the prediction for image {index} ({result.source})",
-                    "not the one stored when the run began",
-                    "must be the same: results of two functions must not be mixed",
-                    "restore the model and the deformation, or begin another run",
-                )
-            chosen = plan.method_for(self.classifier.noise, own.space).chosen(own.counts)
-            if own.method != chosen.name:
-                raise InputError(
-                    f"the bound of image {index} ({result.source})",
-                    own.method,
-                    f"must be {chosen.name}, which its selection sample chooses",
-                    "do not trust the run: a bound chosen afterwards errs more often than alpha",
-                )
-
-    def check_unchanged(self, done: Mapping[int, Result]) -> None:
-        """Raise if an image or label differs from the one of its stored result."""
-        columns = zip(self.indices, self.images, self.labels, self.digests, strict=True)
-        for index, image, label, pixels in columns:
-            result = done.get(index)
-            if result and (result.pixels != pixels or result.label != label):
-                raise InputError(
-                    f"image {index} ({result.source})",
-                    f"not the one certified, of size {size_of(image)} and label {label}",
-                    "must not change while a run goes on",
-                    "restore it, or begin another run",
-                )
-
-    def _batches(self, plan: SamplingPlan) -> Iterator[tuple[list[Tensor], list[int]]]:
-        """Yield the images, with their indices, that are sampled at once."""
-        if len({(image.shape, image.dtype) for image in self.images}) > 1:
-            for image, index in zip(self.images, self.indices, strict=True):
-                yield [image], [index]
-            return
-        size = self.together
-        if plan.stopping is not None:
-            # A single image left over would need a program of its own to be compiled.
-            size = min(size, 1 if self.classifier.sampler.compiled == "no" else 2)
-        copies = max(0, size - len(self.images))
-        yield (
-            [*self.images, *(self.images[-1:] * copies)],
-            [*self.indices, *([self.indices[-1]] * copies)],
-        )

@@ -20,10 +20,11 @@ from deformrs.data.folders import ImageFolder
 from deformrs.data.image_set import Subset
 from deformrs.data.labels import check_labels
 from deformrs.data.preparation import Preparation
-from deformrs.dataset import begin, device_name, run_method, run_seed, select_indices
+from deformrs.dataset import begin, run_method, run_seed, select_indices
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError, ModelError
 from deformrs.execution import Compiled, chosen_device, scores_of
+from deformrs.fingerprints import device_name
 from deformrs.geometry import Padding, size_of
 from deformrs.inputs import Dataset, ImageLike, LabelledImages, as_dataset, as_image, as_pair
 from deformrs.models import (

@@ -35,6 +35,7 @@ from deformrs.sampling import Sampler
 from deformrs.space import Shift, Space
 from deformrs.statistics import sign_test
 from deformrs.stopping import Stopping
+from deformrs.units import Size
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -153,15 +154,11 @@ class SmoothedClassifier:
         indices: Sequence[int] | None = None,
         plan: SamplingPlan | None = None,
         progress: ProgressChoice = None,
-        tally: Tally | None = None,
-        replay: Replay | None = None,
     ) -> list[Certificate]:
         """Certify several images of one size, whose samples share batches.
 
         `images` is a sequence of images or one array, [n, c, h, w]; `indices` are their numbers in
         their dataset, by default 0, 1, and so on. The default plan is that of `certify`.
-        `tally` stores counts meanwhile, so that an interrupted call is resumed; `replay` keeps
-        batches to be shown to the model again.
 
         >>> import torch
         >>> from deformrs import Rotation, SamplingPlan, SmoothedClassifier, Uniform
@@ -173,9 +170,27 @@ class SmoothedClassifier:
 
         Guarantee: each certificate is false with probability at most `plan.alpha`.
         """
-        if plan is None:
-            plan = SamplingPlan()
-        elif not isinstance(plan, SamplingPlan):
+        plan = SamplingPlan() if plan is None else plan
+        counts = self.sample_batch(images, indices, plan, progress)
+        size = size_of(as_image("image", images[0]))
+        return [self.certificate(each, size, plan) for each in counts]
+
+    def sample_batch(
+        self,
+        images: Sequence[ImageLike] | Tensor | NDArray[np.generic],
+        indices: Sequence[int] | None,
+        plan: SamplingPlan,
+        progress: ProgressChoice = None,
+        tally: Tally | None = None,
+        replay: Replay | None = None,
+    ) -> list[Counts]:
+        """Return the class counts of both stages for several images, as `certify_batch` takes them.
+
+        `certificate` turns the counts of each into its certificate, here or on another machine.
+        `tally` stores counts meanwhile, so that an interrupted call is resumed; `replay` keeps
+        batches to be shown to the model again.
+        """
+        if not isinstance(plan, SamplingPlan):
             raise InputError(
                 "plan", repr(plan), "must be a SamplingPlan", "e.g. SamplingPlan(n=1000, seed=0)"
             )
@@ -208,11 +223,17 @@ class SmoothedClassifier:
                     tally=tally,
                     replay=replay,
                 )
-        # Bound the candidate's probability, and certify the shifts that this allows.
+        return [*map(_counts, _rows(selection), _rows(estimation))]
+
+    def certificate(self, counts: Counts, size: Size, plan: SamplingPlan) -> Certificate:
+        """Bound the candidate's probability, and certify the shifts that this allows.
+
+        `counts` are those that `sample_batch` returned for an image of that size with that plan.
+        """
+        space = self.deformation.space(size)
         method = plan.method_for(self.noise, space).name
-        stages = map(_counts, _rows(selection), _rows(estimation))
-        certified = [self.noise.certify(counts, space, plan.alpha, method) for counts in stages]
-        return [replace(certificate, seed=plan.seed) for certificate in certified]
+        certificate = self.noise.certify(counts, space, plan.alpha, method)
+        return replace(certificate, seed=plan.seed)
 
     def predict(
         self,

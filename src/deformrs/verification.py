@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,11 @@ import numpy as np
 from deformrs.bars import CertificationBar, Progress, ProgressChoice
 from deformrs.checks import check_integer
 from deformrs.config import Config
-from deformrs.dataset import Group, classifier_config, select_indices
+from deformrs.dataset import select_indices
 from deformrs.errors import InputError, ModelError
+from deformrs.fingerprints import classifier_config
 from deformrs.inputs import Dataset, LabelledImages, as_dataset, labels_of, read_image
+from deformrs.pieces import Piece
 from deformrs.plan import SamplingPlan, fresh_seed
 from deformrs.randomness import Stage
 from deformrs.rule import GIVEN_UP
@@ -89,18 +91,19 @@ def verify_counts(
         )
     differences = _compare_settings(classifier, dataset, run)
     for index in done:
-        _group(classifier, dataset, [index], 1).check_unchanged(done)
+        _piece(classifier, dataset, [index]).check_unchanged(done)
     plan = plan_of(run.config)
     chosen: list[int] = np.random.default_rng().permutation(sorted(done))[:some].tolist()
-    groups = _groups(classifier, dataset, run, chosen)
+    pieces = _pieces(classifier, dataset, run, chosen)
     with CertificationBar(progress, len(chosen), None) as bar:
         if not differences.keys() & set(_NOISE):
             try:
-                return _repeat(groups, done, plan, full, bar.progress)
+                return _repeat(classifier, pieces, run, plan, full, bar.progress)
             except ModelError:
                 if not differences:
                     raise
-        samples = _contradict(groups, [done[index] for index in chosen], plan, bar.progress)
+        stored = [done[index] for index in chosen]
+        samples = _contradict(classifier, pieces, stored, plan, bar.progress)
     words = difference(
         {name: there for name, (there, _) in differences.items()},
         {name: here for name, (_, here) in differences.items()},
@@ -146,17 +149,15 @@ def _compare_settings(
     return {key: pair for key, pair in changed.items() if pair[0] != pair[1]}
 
 
-def _groups(
+def _pieces(
     classifier: SmoothedClassifier, dataset: Dataset, run: CertifiedRun, chosen: Sequence[int]
-) -> list[Group]:
-    """Return the groups of images that were sampled together with the chosen ones."""
+) -> list[Piece]:
+    """Return the pieces of images that were sampled together with the chosen ones."""
     order = [result.index for result in run.results]
     _check_order(order, dataset, run)
     together: Any = run.config.get("together", 1)
     starts = sorted({order.index(index) // together * together for index in chosen})
-    return [
-        _group(classifier, dataset, order[start : start + together], together) for start in starts
-    ]
+    return [_piece(classifier, dataset, order[start : start + together]) for start in starts]
 
 
 def _check_order(order: Sequence[int], dataset: Dataset, run: CertifiedRun) -> None:
@@ -185,41 +186,51 @@ def _check_order(order: Sequence[int], dataset: Dataset, run: CertifiedRun) -> N
         seen.add(found)
 
 
-def _group(
-    classifier: SmoothedClassifier, dataset: Dataset, indices: Sequence[int], together: int
-) -> Group:
+def _piece(classifier: SmoothedClassifier, dataset: Dataset, indices: Sequence[int]) -> Piece:
     classes = classifier.num_classes
     assert classes is not None  # read from the model by now
-    return Group.read(dataset, indices, together, classifier, classes)
+    return Piece.read(dataset, indices, classes)
 
 
 def _repeat(
-    groups: Sequence[Group],
-    done: Mapping[int, Result],
+    classifier: SmoothedClassifier,
+    pieces: Sequence[Piece],
+    run: CertifiedRun,
     plan: SamplingPlan,
     full: bool,
     progress: Progress,
 ) -> Resampling:
     """Raise unless the model gives the stored counts for the same noise."""
-    results = [done[index] for group in groups for index in group.indices]
+    done = {result.index: result for result in run.results}
+    results = [done[index] for piece in pieces for index in piece.indices]
     counts = [result.certificate.counts for result in results]
     every, selecting = sum(c.n0 + c.n for c in counts), plan.n0 * len(results)
-    estimated = full or every * _pixels(groups) <= _AFFORDABLE
-    for group in groups:
-        group.check_same_model(done, plan, estimated=estimated, progress=progress)
+    estimated = full or every * _pixels(pieces) <= _AFFORDABLE
+    together: Any = run.config.get("together", 1)
+    for piece in pieces:
+        piece.check_same_model(
+            classifier, plan, together, done, estimated=estimated, progress=progress
+        )
     return Resampling(len(results), every if estimated else selecting, estimated)
 
 
 def _contradict(
-    groups: Sequence[Group], chosen: Sequence[Result], plan: SamplingPlan, progress: Progress
+    classifier: SmoothedClassifier,
+    pieces: Sequence[Piece],
+    chosen: Sequence[Result],
+    plan: SamplingPlan,
+    progress: Progress,
 ) -> int:
     """Raise if fresh samples contradict the stored counts; return how many were drawn."""
-    n = max(plan.n0, min(plan.n0 + plan.n, _AFFORDABLE // (_pixels(groups) * len(chosen))))
-    places = {index: (group, k) for group in groups for k, index in enumerate(group.indices)}
+    n = max(plan.n0, min(plan.n0 + plan.n, _AFFORDABLE // (_pixels(pieces) * len(chosen))))
+    images = {
+        index: image
+        for piece in pieces
+        for index, image in zip(piece.indices, piece.images, strict=True)
+    }
     for result in chosen:
-        group, place = places[result.index]
-        now = group.classifier.count(
-            group.images[place],
+        now = classifier.count(
+            images[result.index],
             n,
             Stage.PREDICT,
             seed=fresh_seed(),
@@ -242,8 +253,8 @@ def _contradict(
     return n * len(chosen)
 
 
-def _pixels(groups: Sequence[Group]) -> int:
-    return max(image.numel() for group in groups for image in group.images)
+def _pixels(pieces: Sequence[Piece]) -> int:
+    return max(image.numel() for piece in pieces for image in piece.images)
 
 
 def contradiction(before: Sequence[int], now: Sequence[int], alpha: float) -> int | None:

@@ -36,8 +36,8 @@ from deformrs.config import Config
 from deformrs.data import ImageSet, load_image
 from deformrs.data.loading import certified_data
 from deformrs.data.preparation import Preparation
-from deformrs.dataset import tensor_digest
 from deformrs.errors import InputError
+from deformrs.fingerprints import tensor_digest
 from deformrs.geometry import Padding, size_of
 from deformrs.models import LoadedModel
 from deformrs.report.gallery import (

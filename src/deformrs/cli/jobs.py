@@ -11,8 +11,8 @@ from torch import Tensor
 from deformrs.cli.options import DataOptions, ModelOptions, SmoothingOptions, plain_options
 from deformrs.config import Config
 from deformrs.data.download import DownloadProgress
-from deformrs.dataset import network_config
 from deformrs.errors import InputError
+from deformrs.fingerprints import network_config
 from deformrs.job import (
     Job,
     make_job,

@@ -13,7 +13,6 @@ from deformrs.config import ConfigValue
 from deformrs.data import ImageSet
 from deformrs.data.folders import ImageFolder
 from deformrs.data.image_set import Subset
-from deformrs.dataset import images_together
 from deformrs.deformations import Scaling
 from deformrs.geometry import size_of
 from deformrs.job import Job
@@ -21,6 +20,7 @@ from deformrs.models.saved import load_factory, of_file
 from deformrs.models.weights import state_digest
 from deformrs.noise import Gaussian, Independent, NoiseLaw
 from deformrs.noise.scaled import ScaledLaw
+from deformrs.pieces import images_together
 from deformrs.plan import SamplingPlan
 from deformrs.randomness import Stage
 from deformrs.runs import CONFIG, read_run

@@ -28,8 +28,8 @@ from deformrs.cli.terminal import echo
 from deformrs.data import load_image
 from deformrs.data.folders import SUFFIXES, is_image_file, stored_size
 from deformrs.data.preparation import Preparation
-from deformrs.dataset import tensor_digest
 from deformrs.errors import InputError, LogitError, ModelError, printable
+from deformrs.fingerprints import tensor_digest
 from deformrs.geometry import size_of
 from deformrs.plan import seed_or_fresh
 from deformrs.rounding import format_down

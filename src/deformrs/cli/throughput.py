@@ -21,7 +21,6 @@ from torch.nn.functional import interpolate
 
 from deformrs import __version__
 from deformrs.config import Config
-from deformrs.dataset import device_name
 from deformrs.deformations import (
     DCT,
     Affine,
@@ -33,6 +32,7 @@ from deformrs.deformations import (
 )
 from deformrs.errors import InputError, ScarcityWarning, did_you_mean, reason_of
 from deformrs.execution import Compiled, compiled
+from deformrs.fingerprints import device_name
 from deformrs.geometry import pixel_grid, read, size_of
 from deformrs.models import NetworkSpec, Precision, initial_network, load_model
 from deformrs.models.optional_dependencies import quiet

@@ -41,9 +41,9 @@ from deformrs.config import Config
 from deformrs.data import HeldOut, ImageSet
 from deformrs.data.image_set import Indices, stratified_split
 from deformrs.data.preparation import Preparation
-from deformrs.dataset import device_name
 from deformrs.errors import InputError, install_command, quoted
 from deformrs.execution import chosen_device, fastest_convolutions
+from deformrs.fingerprints import device_name
 from deformrs.job import plugin_digests
 from deformrs.models import InitialNetwork, NetworkSpec, check_num_classes, save_model
 from deformrs.models.saved import BEST, WEIGHTS

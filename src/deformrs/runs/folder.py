@@ -4,6 +4,7 @@
     certificates.jsonl   one line per image, written as soon as it is certified
     times.tsv            index and seconds of each, apart: equal runs have equal other files
     partial.json         class counts of the images that are being sampled
+    backlog.jsonl        results that came before those of the images in front of them
     unsound.txt          why the run is refused: its model turned out not to be a fixed function
     unfinished.jsonl     the incomplete last records of killed processes, which are made again
 
@@ -22,16 +23,16 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Self
 
-from deformrs.certificate import Certificate, Counts
+from deformrs.certificate import Certificate
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError, damaged, quoted
-from deformrs.limits import JSON_BYTES, LINE_BYTES, Room, parse_json, read_file, read_json
+from deformrs.limits import JSON_BYTES, read_file, read_json
 from deformrs.noise import NoiseLaw
+from deformrs.runs.backlog import BACKLOG, Backlog
 from deformrs.runs.files import (
     append,
     below,
@@ -45,17 +46,16 @@ from deformrs.runs.files import (
     write_atomically,
 )
 from deformrs.runs.records import (
+    BAD_LINE,
     CertifiedRun,
     Result,
     binding,
-    digests,
-    from_record,
+    line_reader,
     signed,
     to_record,
 )
 from deformrs.runs.request import check_simultaneous, requested_indices, with_request
 from deformrs.runs.tally import PARTIAL, Tally, remove_tally
-from deformrs.space import Space
 from deformrs.statistics import Method
 
 
@@ -150,7 +150,9 @@ class Run:
     []
     """
 
-    def __init__(self, folder: Path, config: Config, indices: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, folder: Path, config: Config, law: NoiseLaw, indices: Sequence[int] | None = None
+    ) -> None:
         self.folder = folder
         path = folder / CERTIFICATES
         _check_unpacked(path)  # before a file is made
@@ -164,12 +166,16 @@ class Run:
             stored = _stored_config(folder, config)
             self.config = stored or config
             self.results = [] if stored is None else read_results(folder, stored)
+            """Those that were stored when the run was opened."""
+            self.done = {result.index for result in self.results}
+            """The indices of the images that are certified."""
             _set_unfinished_aside(folder, self._file)
             if indices is not None:
-                done = [result.index for result in self.results]
-                self.config = with_request(self.config, done, indices)
+                order = [result.index for result in self.results]
+                self.config = with_request(self.config, order, indices)
                 if self.done.issuperset(indices):
                     remove_tally(folder)  # a kill or a power cut may have left it
+            self.backlog = Backlog(folder, self.config, law, self.done)
             if self.config != stored:
                 write_atomically(folder / CONFIG, json.dumps(self.config, indent=2) + "\n")
             sync_folder(folder)
@@ -195,7 +201,7 @@ class Run:
         """
         cls.check(folder, law, alpha, method, about)
         make_folder(folder)
-        return cls(folder, about | run_settings(law, alpha, method), indices)
+        return cls(folder, about | run_settings(law, alpha, method), law, indices)
 
     @staticmethod
     def check(folder: Path, law: NoiseLaw, alpha: float, method: str, about: Config) -> None:
@@ -211,31 +217,41 @@ class Run:
         if (folder / CONFIG).exists() and certificates.exists() and certificates.stat().st_size:
             _check_settings(folder, about | run_settings(law, alpha, method))
 
-    @property
-    def done(self) -> set[int]:
-        """The indices of the images that are certified."""
-        return {result.index for result in self.results}
-
     def add(self, result: Result, seconds: float | None = None) -> None:
         """Guarantee: when this returns, the result is on the disk.
 
         Times are kept in a file of their own, so that equal runs can be compared byte by byte.
         """
-        self.add_all([result], seconds)
+        self.add_all([result], [seconds])
 
-    def add_all(self, results: Sequence[Result], seconds: float | None = None) -> None:
-        """Add several results, as `add` does; `seconds` is the time of each."""
+    def add_all(self, results: Sequence[Result], seconds: Sequence[float | None] = ()) -> None:
+        """Add several results, as `add` does; `seconds` is the time of each, None if not known."""
+        if not results:
+            return
+        append(self._file, self._lines(results))
+        remove_tally(self.folder)
+        indices = [result.index for result in results]
+        self.done.update(indices)
+        self.backlog.discard(indices)
+        times = [(i, s) for i, s in zip(indices, seconds, strict=False) if s is not None]
+        if times:
+            path = self.folder / TIMES
+            with naming(path), open_for_appending(path) as file:
+                file.writelines(f"{index}\t{taken:.6f}\n" for index, taken in times)
+
+    def set_aside(self, results: Sequence[Result]) -> None:
+        """Keep results whose turn has not come in the backlog.
+
+        Guarantee: when this returns, they are on the disk.
+        """
+        self.backlog.add([result.index for result in results], self._lines(results))
+
+    def _lines(self, results: Sequence[Result]) -> str:
+        """Return the lines of results that were made with the run's noise, alpha and method."""
         for result in results:
             self._check(result)
         method = str(self.config["method"])
-        lines = [signed(to_record(result, method), self.config) + "\n" for result in results]
-        append(self._file, "".join(lines))
-        remove_tally(self.folder)
-        self.results += results
-        if seconds is not None:
-            path = self.folder / TIMES
-            with naming(path), open_for_appending(path) as times:
-                times.writelines(f"{result.index}\t{seconds:.6f}\n" for result in results)
+        return "".join(signed(to_record(result, method), self.config) + "\n" for result in results)
 
     def mark_unsound(self, reason: str) -> None:
         """Let the run be refused from now on by whatever reads it."""
@@ -265,6 +281,7 @@ class Run:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.backlog.close()
         with naming(self.folder / CERTIFICATES):
             self._file.close()
 
@@ -341,7 +358,8 @@ def begun_config(folder: Path) -> Config | None:
     """
     path = folder / CERTIFICATES
     begun = path.exists() and path.stat().st_size
-    begun = begun or packed_name(path).exists() or (folder / PARTIAL).exists()
+    begun = begun or packed_name(path).exists()
+    begun = begun or (folder / PARTIAL).exists() or (folder / BACKLOG).exists()
     return read_config(folder) if begun and (folder / CONFIG).exists() else None
 
 
@@ -360,43 +378,15 @@ def read_results(
         law = NoiseLaw.from_config(settings["noise"])
     except (ValueError, TypeError) as error:
         raise damaged(folder / CONFIG, error) from None
-    alpha = settings["alpha"] if alpha is None else alpha
-    own = Method.parse(settings["method"])
-    anew = _anew(config, method)
-    # Before any line is read, or each would be called damaged.
-    (anew or own).check_level(alpha)
-
-    room = Room(len(content))
-
-    @cache
-    def shared(space: Space) -> Space:
-        room.take(space.dim)
-        return space
-
-    @cache  # many images have the same counts
-    def certify(counts: Counts, space: Space, chosen: str | None) -> Certificate:
-        room.take(2 * len(counts.selection))
-        if chosen is not None and not own.may_choose(Method.parse(chosen)):
-            raise ValueError(f"{chosen!r} is no method of the run")
-        bound = chosen or own.name if anew is None else anew.name
-        certificate = law.certify(counts, shared(space), alpha, bound)
-        return replace(certificate, seed=settings.get("seed"))
-
+    read = line_reader(config, law, len(content), alpha, _anew(config, method))
     results: list[Result] = []
     seen: set[int] = set()
-    digest_of = digests(config)
     requested = requested_indices(config)
     order = chain.from_iterable(requested or ())
     for number, line in enumerate(complete_lines(_split(content, path)[0]), start=1):
         try:
-            if len(line) > LINE_BYTES:
-                raise ValueError(f"longer than {LINE_BYTES:,} bytes")
-            record = parse_json(line)
-            check = record.pop("check")
-            if check != digest_of(record):
-                raise ValueError("changed, or of another configuration")
-            result = from_record(record, certify)
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            result = read(line)
+        except BAD_LINE as error:
             raise damaged(path, f"line {number}: {error!r}") from None
         if result.index in seen:
             raise damaged(path, f"line {number}: image {result.index} again")

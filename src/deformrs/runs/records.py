@@ -6,19 +6,29 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, overload
 
 from deformrs.certificate import Certificate, Counts, PairedCounts
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError, damaged
-from deformrs.limits import JSON_BYTES, MAX_CLASSES, MAX_PARAMETERS, parse_json, read_text
+from deformrs.limits import (
+    JSON_BYTES,
+    LINE_BYTES,
+    MAX_CLASSES,
+    MAX_PARAMETERS,
+    Room,
+    parse_json,
+    read_text,
+)
+from deformrs.noise import NoiseLaw
 from deformrs.regions import Region
 from deformrs.rounding import float_down, percent_down
 from deformrs.space import Block, Space
+from deformrs.statistics import Method
 from deformrs.stopping import RadiusQuery, RegionQuery, from_stored_region, parse_radius
 from deformrs.units import Unit, round_radii
 
@@ -218,6 +228,56 @@ def from_record(record: Any, certify: Callable[[Counts, Space, str | None], Cert
         str(record["source"]),
         str(record["pixels"]),
     )
+
+
+BAD_LINE = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
+"""What a damaged line raises."""
+
+
+def line_reader(
+    config: Config,
+    law: NoiseLaw,
+    size: int,
+    alpha: float | None = None,
+    anew: Method | None = None,
+) -> Callable[[bytes], Result]:
+    """Return the function that reads a line of a run with this configuration and noise.
+
+    `size` is that of all lines in bytes, which limits the memory that their counts may take. The
+    counts are certified at `alpha`, by default that of the run, by its own bound or by `anew`. A
+    line of another configuration, or a damaged one, raises one of BAD_LINE.
+    """
+    settings: Any = config
+    level = settings["alpha"] if alpha is None else alpha
+    own = Method.parse(settings["method"])
+    # Before any line is read, or each would be called damaged.
+    (anew or own).check_level(level)
+    room, digest_of = Room(size), digests(config)
+
+    @cache
+    def shared(space: Space) -> Space:
+        room.take(space.dim)
+        return space
+
+    @cache  # many images have the same counts
+    def certify(counts: Counts, space: Space, chosen: str | None) -> Certificate:
+        room.take(2 * len(counts.selection))
+        if chosen is not None and not own.may_choose(Method.parse(chosen)):
+            raise ValueError(f"{chosen!r} is no method of the run")
+        bound = chosen or own.name if anew is None else anew.name
+        certificate = law.certify(counts, shared(space), level, bound)
+        return replace(certificate, seed=settings.get("seed"))
+
+    def read(line: bytes) -> Result:
+        if len(line) > LINE_BYTES:
+            raise ValueError(f"longer than {LINE_BYTES:,} bytes")
+        record = parse_json(line)
+        check = record.pop("check")
+        if check != digest_of(record):
+            raise ValueError("changed, or of another configuration")
+        return from_record(record, certify)
+
+    return read
 
 
 def sparse(counts: Sequence[int]) -> Config:

@@ -20,9 +20,9 @@ from deformrs.certificate import Certificate
 from deformrs.checks import check_integer, check_seed
 from deformrs.config import Config
 from deformrs.data.loading import data_of
-from deformrs.dataset import tensor_digest
 from deformrs.deformations import Deformation
 from deformrs.errors import InputError
+from deformrs.fingerprints import tensor_digest
 from deformrs.geometry import Padding, check_images, size_of
 from deformrs.inputs import Dataset, ImageLike, LabelledImages, as_dataset, as_image, as_pair
 from deformrs.plan import seed_or_fresh
