@@ -29,6 +29,7 @@ from deformrs import (
 )
 from deformrs.certificate import PairedCounts
 from deformrs.errors import InputError, UnsupportedError
+from deformrs.statistics import shared_alpha
 
 
 def certificate(
@@ -308,7 +309,9 @@ def test_a_region_may_be_given_as_text() -> None:
 
 def test_alpha_is_shown_as_it_is() -> None:
     c = certificate(Rotation(), Uniform(1.0))
-    assert "alpha = 0.00123456449" in replace(c, alpha=0.00123456449).summary()
+    assert "alpha = 0.00123456449," in replace(c, alpha=0.00123456449).summary()
+    assert "alpha = 5e-05," in replace(c, alpha=shared_alpha(0.001, 20)).summary()
+    assert "alpha = 0.0012345679," in replace(c, alpha=0.00123456789012).summary()
 
 
 def test_equal_certificates_are_equal_and_different_ones_differ() -> None:

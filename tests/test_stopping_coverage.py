@@ -1,17 +1,18 @@
 """Errors of the stopping rule over whole runs, by simulation.
 
-20,000 runs a setting at alpha = 0.05, through the looks and the rule to the certificate. "The rate
-is at most alpha" is put to an exact binomial test that rejects below a p-value of 1e-6, so a
-correct rule fails with probability at most 1e-6 a setting, of which there are twelve. Peeking errs
-at more than twice alpha, 13 standard deviations above what is rejected. (Seeds are fixed: a failure
-either always happens or never.)
+20,000 runs a setting, through the looks and the rule to the certificate, of two classes at alpha =
+0.05 and of 10 and 1,000 also at 0.001. "The rate is at most alpha" is put to an exact binomial test
+that rejects below a p-value of 1e-6, so a correct rule fails with probability at most 1e-6 a
+setting, of which there are twenty. Peeking errs at more than twice alpha, far above what is
+rejected. (Seeds are fixed: a failure either always happens or never.)
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -19,11 +20,14 @@ from numpy.typing import NDArray
 from scipy.special import betainc, betaincc, betaincinv
 from scipy.stats import binomtest
 
+from deformrs.certificate import Counts
+from deformrs.noise import Uniform
 from deformrs.rule import GIVEN_UP, looks
-from deformrs.statistics import anytime_upper
-from deformrs.statistics.bounds import clopper_pearson_lower
+from deformrs.statistics import Method, anytime_upper
+from deformrs.statistics.bounds import clopper_pearson_lower, clopper_pearson_upper
 from deformrs.statistics.sequential import half
-from stopping_cases import ONE, answers, certificate, decided, rule_of, thresholds
+from deformrs.stopping import Stopping
+from stopping_cases import ANGLE, ONE, answers, certificate, decided, rule_of, thresholds
 
 Integers = NDArray[np.int64]
 ALPHA, RUNS = 0.05, 20_000
@@ -42,9 +46,9 @@ def run(decides: Decision, truth: float, n: int, seed: int) -> tuple[Integers, I
     return hits, trials
 
 
-def rejects(count: int) -> bool:
-    """Return whether "at most a share ALPHA of the runs" is untenable."""
-    return bool(binomtest(count, RUNS, ALPHA, alternative="greater").pvalue < 1e-6)
+def rejects(count: int, alpha: float = ALPHA) -> bool:
+    """Return whether "at most a share alpha of the runs" is untenable."""
+    return bool(binomtest(count, RUNS, alpha, alternative="greater").pvalue < 1e-6)
 
 
 def certified(case: str, method: str, hits: Integers, trials: Integers) -> int:
@@ -118,3 +122,72 @@ def test_few_images_that_all_samples_would_certify_are_given_up(case: str, power
         return decided(rule, hits, trials) | (hits < threshold * trials)
 
     assert certified(case, rule.method.name, *run(hasty, truth, n, seed=3)) / RUNS < least
+
+
+# ---------------------------------------------------------------- two probabilities
+
+ARC, MOST = Uniform(math.radians(54)), 300
+"""Certifies 10 degrees where p_A - p_B exceeds 10/54."""
+
+
+def false_with_runner_up(
+    classes: int, alpha: float, method: str, decides: Callable[[Integers], NDArray[np.bool_]]
+) -> int:
+    """Return how many of RUNS images are certified up to a radius that is just too large.
+
+    All of the classes but the candidate and the runner-up share what these leave.
+    """
+    ahead = 0.5
+    truth = np.array([ahead, ahead - 10 / 54 * (1 + 1e-9)])
+    truth = np.append(truth, np.full(classes - 2, (1 - truth.sum()) / (classes - 2)))
+    ends, rng = np.cumsum(truth)[:-1], np.random.default_rng(classes)
+    counts = np.zeros((RUNS, classes), dtype=np.int32)
+    active, last = np.arange(RUNS), 0
+    for look in looks(MOST):
+        drawn = np.searchsorted(ends, rng.random((len(active), look - last)), side="right")
+        np.add.at(counts, (active[:, None], drawn), 1)
+        last, done = look, decides(counts[active].astype(np.int64))
+        active = active[~done]
+    columns = np.stack([counts[:, 0], counts[:, 1:].max(axis=1), counts.sum(axis=1)])
+    outcomes, number = np.unique(columns, axis=1, return_counts=True)
+    false = 0
+    for (hits, others, trials), runs in zip(outcomes.T.tolist(), number.tolist(), strict=True):
+        rest = trials - hits - others  # of classes that matter no more
+        shared = [others, *(min(others, rest - k) for k in range(0, rest, max(1, others)))]
+        stages = Counts((2, *[1] * max(2, len(shared))), (hits, *shared, *[0] * (2 - len(shared))))
+        made = ARC.certify(stages, ANGLE, alpha, method)
+        false += runs * (made.prediction is not None and made.radius >= math.radians(10))
+    return false
+
+
+@pytest.mark.parametrize("classes", [10, 1000])
+@pytest.mark.parametrize("alpha", [0.05, 0.001])
+def test_guarantee_certify_after_two_probabilities_are_decided_is_false_at_most_alpha(
+    classes: int, alpha: float
+) -> None:
+    method = Method.parse(f"anytime_auto:{MOST}")
+    rule = Stopping(radii=("10deg",)).rule(ARC, ANGLE, alpha, MOST, method)
+    selection = np.array([[2, *[1] * (classes - 1)]])
+
+    def decides(counts: Integers) -> NDArray[np.bool_]:
+        return rule.decided(np.broadcast_to(selection, counts.shape), counts)
+
+    false = false_with_runner_up(classes, alpha, method.name, decides)
+    assert not rejects(false, alpha), f"{false} of {RUNS} certificates are false"
+
+    if alpha < ALPHA:
+        return  # with 20,000 runs, the next one cannot be told from a right one
+
+    # Bounds for a fixed number of samples, each with all of alpha, err more often.
+    @cache
+    def certified(hits: int, others: int, trials: int) -> bool:
+        lower = clopper_pearson_lower(hits, trials, alpha)
+        return lower - clopper_pearson_upper(others, trials, alpha) > 10 / 54
+
+    def peeked(counts: Integers) -> NDArray[np.bool_]:
+        columns = np.stack([counts[:, 0], counts[:, 1:].max(axis=1), counts.sum(axis=1)])
+        return np.array([certified(*row) for row in columns.T.tolist()])
+
+    wrong = false_with_runner_up(classes, 2 * alpha, "runner_up", peeked)
+    assert rejects(wrong, alpha)
+    assert wrong > 1.5 * alpha * RUNS

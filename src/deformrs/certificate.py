@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from deformrs.checks import check_integer, is_real
 from deformrs.errors import InputError, UnsupportedError
-from deformrs.rounding import format_down
+from deformrs.rounding import format_alpha, format_down
 from deformrs.space import Shift, Space
 from deformrs.units import scaled_size
 
@@ -345,7 +345,8 @@ class Certificate:
     @property
     def odds(self) -> str:
         """The number of samples, alpha and the lower bound on the probability, in words."""
-        return f"n = {self.counts.n:,}, alpha = {self.alpha}, p >= {format_down(self.p_lower, 4)}"
+        alpha, least = format_alpha(self.alpha), format_down(self.p_lower, 4)
+        return f"n = {self.counts.n:,}, alpha = {alpha}, p >= {least}"
 
     @property
     def claim(self) -> str:

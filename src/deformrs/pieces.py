@@ -22,6 +22,7 @@ from deformrs.randomness import Stage
 from deformrs.runs import Result
 from deformrs.runs.tally import Tally
 from deformrs.smoothing import SmoothedClassifier
+from deformrs.statistics import Method
 from deformrs.units import Size
 
 # On a GPU a piece fills this many batches: the last, partial one then costs little.
@@ -46,6 +47,19 @@ def images_together(classifier: SmoothedClassifier, image: Tensor, plan: Samplin
     else:
         most = 1
     return max(1, min(most, _MOST_BYTES // (image.numel() * image.element_size())))
+
+
+def check_method(result: Result, method: Method) -> None:
+    """Raise unless the bound of a result is the one that its selection sample chooses."""
+    own = result.certificate
+    chosen = method.chosen(own.counts)
+    if own.method != chosen.name:
+        raise InputError(
+            f"the bound of image {result.index} ({result.source})",
+            own.method,
+            f"must be {chosen.name}, which its selection sample chooses",
+            "do not trust the run: a bound chosen afterwards errs more often than alpha",
+        )
 
 
 @dataclass(frozen=True)
@@ -172,14 +186,7 @@ class Piece:
                     "must be the same: results of two functions must not be mixed",
                     "restore the model and the deformation, or begin another run",
                 )
-            chosen = plan.method_for(classifier.noise, own.space).chosen(own.counts)
-            if own.method != chosen.name:
-                raise InputError(
-                    f"the bound of image {index} ({result.source})",
-                    own.method,
-                    f"must be {chosen.name}, which its selection sample chooses",
-                    "do not trust the run: a bound chosen afterwards errs more often than alpha",
-                )
+            check_method(result, plan.method_for(classifier.noise, own.space))
 
     def check_unchanged(self, done: Mapping[int, Result]) -> None:
         """Raise if an image or label differs from the one of its stored result."""

@@ -98,7 +98,8 @@ class SamplingPlan:
                 repr(self.method),
                 f"must be 'auto', 'runner_up', 'anytime:{self.n}' or 'anytime' where sampling "
                 "stops early",
-                "leave it out; any other bound would err more often than alpha",
+                "leave it out, since any other bound would err more often than alpha; or draw a "
+                "fixed number of samples (--fixed on the command line, no stopping in Python)",
             )
         return method
 
@@ -146,7 +147,12 @@ class SamplingPlan:
                 f"e.g. {max(1000, least)}",
             )
         if self.stopping is not None:
-            self.stopping.check_attainable(best)
+            method = self.method_for(law, space)
+            remedy = "use more noise or more samples"
+            if method.sampling == "stratified":  # which has no sharp last look
+                sharp = replace(method, sampling="anytime", most=self.n)
+                remedy += f", or the method {sharp.name!r}"
+            self.stopping.check_attainable(best, self.n, remedy)
 
     def _agreeing(self, law: NoiseLaw, space: Space, num_classes: int) -> Certificate:
         """Return the certificate from `n` samples that all agree."""
@@ -163,8 +169,7 @@ class SamplingPlan:
         """Return the fewest samples that certify anything if they all agree."""
 
         def decides(n: int) -> bool:
-            method = self.method.replace(f":{self.n}", f":{n}")
-            plan = replace(self, n=n, method=method)
+            plan = replace(self, n=n, method=Method.parse(self.method).at_most(n).name)
             return plan._agreeing(law, space, num_classes).prediction is not None
 
         few, enough = self.n, 2 * self.n

@@ -7,6 +7,7 @@ through one of these functions, whose names state the direction.
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 
 import numpy as np
@@ -86,6 +87,16 @@ def format_up(value: float | Fraction, decimals: int) -> str:
     '1.000'
     """
     return _with_point(math.ceil(Fraction(value) * 10**decimals), decimals)
+
+
+def format_alpha(alpha: float) -> str:
+    """Format a level with at most nine digits, rounded up.
+
+    >>> format_alpha(0.001), format_alpha(0.001 / 20)
+    ('0.001', '5e-05')
+    """
+    shown = Context(prec=9, rounding=ROUND_CEILING).create_decimal(repr(alpha))
+    return f"{float(shown):.9g}"
 
 
 def _with_point(shifted: int, decimals: int) -> str:

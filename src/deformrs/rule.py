@@ -155,8 +155,17 @@ class Seen:
         uppers = anytime_uppers(self.others, self.trials, level)
         return uppers if self.classes is None else np.minimum(uppers, self._paired(level)[3])
 
+    @cached_property
+    def _known(self) -> dict[float, tuple[Floats, Floats, Floats, Floats]]:
+        return {}
+
     def _paired(self, level: float) -> tuple[Floats, Floats, Floats, Floats]:
         """Return the four bounds from the pairs alone."""
+        if level not in self._known:
+            self._known[level] = self._of_pairs(level)
+        return self._known[level]
+
+    def _of_pairs(self, level: float) -> tuple[Floats, Floats, Floats, Floats]:
         assert self.classes is not None
         assert self.disagreements is not None
         total = self.classes.sum(axis=1, keepdims=True)
@@ -257,7 +266,7 @@ class Rule:
         seen = Seen.of(selection.argmax(axis=1), counts, self.stratified)
         missed = (seen.trials >= MOVING) & (seen.hits < seen.trials)
         moving: Booleans = missed | (seen.trials >= self.looks[-1])
-        # What has moved stays there.
+        # Images with stratified samples have moved already.
         return moving & self.stratified & (seen.classes is None)
 
     def decided(self, selection: Integers, counts: Integers) -> Booleans:

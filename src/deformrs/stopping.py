@@ -96,17 +96,18 @@ class Stopping:
             # A region notices that it does not suit the space when it is enclosed.
             next(iter(region.shifts(space)), None)
 
-    def check_attainable(self, best: Certificate) -> None:
-        """Raise unless a certificate from samples that all agree holds for every query."""
+    def check_attainable(self, best: Certificate, n: int, remedy: str) -> None:
+        """Raise unless a certificate from samples that all agree, of at most n, holds for every
+        query."""
         self.check(best.space)
-        noise = f"{best.law.describe(best.space)} with n = {best.counts.n:,}"
+        noise = f"{best.law.describe(best.space)} with n = {n:,}"
         for radius in self.radii:
             if parse_radius(radius, best.space) > best.radius:
                 raise InputError(
                     "the radius",
                     radius,
                     f"cannot be certified by {noise}, even if all samples agree",
-                    f"at most {_shown(best)}; use more noise or more samples",
+                    f"at most {_shown(best)}; {remedy}",
                 )
         for given, region in zip(self.regions, self._regions, strict=True):
             if not best.covers_region(region):
@@ -115,7 +116,7 @@ class Stopping:
                     "the region",
                     given,
                     f"cannot be certified by {noise}, even if all samples agree",
-                    f"{limit}use more noise, more samples or a smaller region",
+                    f"{limit}{remedy}, or request a smaller region",
                 )
         if self.tolerance is not None and parse_radius(self.tolerance, best.space) >= best.radius:
             raise InputError(

@@ -17,14 +17,14 @@ from deformrs.dataset import select_indices
 from deformrs.errors import InputError, ModelError
 from deformrs.fingerprints import classifier_config
 from deformrs.inputs import Dataset, LabelledImages, as_dataset, labels_of, read_image
-from deformrs.pieces import Piece
+from deformrs.pieces import Piece, check_method
 from deformrs.plan import SamplingPlan, fresh_seed
 from deformrs.randomness import Stage
 from deformrs.rule import GIVEN_UP
 from deformrs.runs import CertifiedRun, Result
 from deformrs.runs.folder import GENERATOR, TORCH, difference
 from deformrs.smoothing import SmoothedClassifier
-from deformrs.statistics import clopper_pearson_lower, clopper_pearson_upper
+from deformrs.statistics import Method, clopper_pearson_lower, clopper_pearson_upper
 from deformrs.stopping import Stopping
 
 FALSE_ALARM = 1e-6
@@ -71,7 +71,7 @@ def verify_counts(
     of torch may be why they differ, the images get fresh samples instead, whose counts must agree
     with the stored ones up to chance.
 
-    Every certified image must have its pixels and its label.
+    Every certified image must have its pixels, its label and the bound that its selection chooses.
 
     Guarantee: if this returns, the model gave the counts of the chosen images again, or
     `differences` names what keeps them from being compared exactly.
@@ -89,6 +89,7 @@ def verify_counts(
             f"must have image {max(done)}, which the run certified",
             "restore the dataset",
         )
+    check_methods(run)
     differences = _compare_settings(classifier, dataset, run)
     for index in done:
         _piece(classifier, dataset, [index]).check_unchanged(done)
@@ -109,6 +110,16 @@ def verify_counts(
         {name: here for name, (_, here) in differences.items()},
     )
     return Resampling(len(chosen), samples, plan.stopping is None, words)
+
+
+def check_methods(run: CertifiedRun) -> None:
+    """Raise unless the bound of every result is the one that its selection sample chooses.
+
+    A bound that was chosen after the counts were seen errs more often than alpha.
+    """
+    method = Method.parse(run.config["method"])
+    for result in run.results:
+        check_method(result, method)
 
 
 def plan_of(config: Config) -> SamplingPlan:

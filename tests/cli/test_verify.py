@@ -315,6 +315,30 @@ def test_guarantee_verify_counts_compares_pairs_and_the_bound_of_each_image(tmp_
         verify_counts(smoothed(network()), data, run)
 
 
+def test_a_bound_chosen_after_the_counts_were_seen_is_found_without_sampling(place: Path) -> None:
+    """Of any image, and where its counts cannot be repeated."""
+    run = place / "runs/fixed"
+
+    def prefer(record: Config) -> None:
+        if record["index"] == 1:
+            record["method"] = "runner_up@0.9999"
+
+    resign(run, method="auto")
+    change_lines(run, prefer)
+    assert "runner_up@0.9999; it must be" in refused("runs/fixed", "--no-model")
+    data = [(image, 0) for image in IMAGES]
+    list(certify_dataset(smoothed(network()), data, n=500, out=place / "own"))
+    resign(place / "own", generator="another")
+    change_lines(place / "own", prefer)
+    with pytest.raises(InputError, match="the bound of image 1"):
+        verify_counts(smoothed(network()), data, read_run(place / "own"), some=1)
+
+
+def test_a_bound_that_does_not_hold_where_sampling_stops_early_is_damage(place: Path) -> None:
+    resign(place / "runs/stopped", method="clopper_pearson")
+    assert "does not hold where sampling stops early" in refused("runs/stopped", "--no-model")
+
+
 class Sorted:
     """Images that come class by class."""
 

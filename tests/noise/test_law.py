@@ -547,3 +547,11 @@ def test_a_law_is_stratified_only_by_quantiles_of_its_own_draws(
     ):
         assert kind(0.5).can_stratify == stratified
         assert Independent(Gaussian(0.1), kind(0.5)).can_stratify == stratified
+
+    class Narrow(Independent):
+        name = "narrow"
+
+        def raw(self, n: int, space: Space, generator: Generator) -> torch.Tensor:
+            return 0.5 * super().raw(n, space, generator)
+
+    assert not Narrow(Gaussian(0.1), Uniform(0.5)).can_stratify

@@ -11,6 +11,7 @@ the subject of tests/known_truth.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -60,11 +61,15 @@ def drawn(classes: int, ahead: float) -> list[tuple[Table, Table]]:
     return found
 
 
-def count_false(method: str, classes: int, ahead: float, alpha: float) -> int:
-    """Return how many of RUNS runs have a false bound at any look."""
+def count_false(
+    method: str, classes: int, ahead: float, alpha: float, looks: Sequence[int] = LOOKS
+) -> int:
+    """Return how many of RUNS runs have a false bound at any of these looks."""
     mine, rival = probabilities(classes, ahead)[:2]
     ever = np.zeros(RUNS, dtype=bool)
     for look, (hits, others) in zip(LOOKS, drawn(classes, ahead), strict=True):
+        if look not in looks:
+            continue
         pairs, which = np.unique(np.stack([hits, others]), axis=1, return_inverse=True)
         wrong = []
         for k, other in pairs.T.tolist():
@@ -103,6 +108,22 @@ def test_guarantee_both_sides_hold_at_every_look_together(
     assert not rejects(count_false(method, classes, 0.45, alpha), alpha)
 
 
+@pytest.mark.parametrize("method", ["clopper_pearson", "runner_up", "auto"])
+@pytest.mark.parametrize("ahead", [0.45, 0.3])
+@pytest.mark.parametrize("classes", CLASSES)
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_guarantee_both_sides_hold_together_for_a_fixed_number_of_samples(
+    classes: int, ahead: float, method: str, alpha: float
+) -> None:
+    assert not rejects(count_false(method, classes, ahead, alpha, looks=LOOKS[-1:]), alpha)
+
+
+@pytest.mark.parametrize("classes", CLASSES[1:])
+def test_alpha_for_either_side_instead_of_half_of_it_is_rejected(classes: int) -> None:
+    """At alpha = 0.05: at 0.001, 20,000 runs are too few to tell twice alpha from alpha."""
+    assert rejects(count_false("runner_up", classes, 0.2, 2 * 0.05, looks=LOOKS[-1:]), 0.05)
+
+
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("classes", CLASSES)
 def test_a_bound_for_a_fixed_number_of_samples_is_rejected(classes: int, alpha: float) -> None:
@@ -125,9 +146,10 @@ def upward(disagreements: Table, level: float) -> Floats:
 
 
 @functools.cache
-def false_after_rounds(classes: int, pieces: int) -> dict[float, tuple[int, int]]:
-    """Return how many of RUNS runs are false after any round, for each alpha: by the bounds, and
-    by bounds that are blind to disagreements.
+def false_after_rounds(classes: int, pieces: int) -> dict[float, tuple[int, int, int]]:
+    """Return how many of RUNS runs are false after any round, for each alpha: by the bounds, by
+    bounds that are blind to disagreements, and by bounds that estimate the variance from the hits
+    of equal rounds.
 
     The classes take their shares of each of equal pieces of the unit interval: of one piece, a few
     steps; of many, they alternate faster than any stratum can tell.
@@ -136,9 +158,11 @@ def false_after_rounds(classes: int, pieces: int) -> dict[float, tuple[int, int]
     shares = probabilities(classes, 0.45)
     order = rng.permutation(classes)
     ends = np.cumsum(shares[order])[:-1]
-    hits, differing = np.zeros((2, RUNS, classes), dtype=np.int64)
-    ever, total = np.zeros((len(ALPHAS), 2, RUNS), dtype=bool), 0
-    for strata in ROUNDS:
+    hits, differing, between = np.zeros((3, RUNS, classes), dtype=np.int64)
+    ever, total = np.zeros((len(ALPHAS), 3, RUNS), dtype=bool), 0
+    before = np.zeros_like(hits)
+    for number, strata in enumerate(ROUNDS):
+        earlier = hits.copy()
         for rows in np.array_split(np.arange(RUNS), 20):
             points = rng.random((len(rows), strata, 2)) + np.arange(strata)[:, None]
             drawn = order[np.searchsorted(ends, points / strata * pieces % 1, side="right")]
@@ -148,11 +172,15 @@ def false_after_rounds(classes: int, pieces: int) -> dict[float, tuple[int, int]
                 np.add.at(hits, (run, side), 1)
                 np.add.at(differing, (run[unequal], side[unequal]), 1)
         total += 2 * strata
+        if number and strata == ROUNDS[number - 1]:
+            # Its mean is the sum of the variances of the two: right on average, but not a bound.
+            between += (hits - earlier - before) ** 2
+        before = hits - earlier
         for place, alpha in enumerate(ALPHAS):
-            for blind, seen in enumerate((differing, hits % 2)):
-                ever[place, blind] |= _is_false(hits, seen, total, shares, alpha)
+            for way, seen in enumerate((differing, hits % 2, between)):
+                ever[place, way] |= _is_false(hits, seen, total, shares, alpha)
     counts = ever.sum(axis=2).tolist()
-    return {alpha: (own, blind) for alpha, (own, blind) in zip(ALPHAS, counts, strict=True)}
+    return {alpha: tuple(each) for alpha, each in zip(ALPHAS, counts, strict=True)}
 
 
 def _is_false(hits: Table, differing: Table, total: int, shares: Floats, alpha: float) -> Booleans:
@@ -181,6 +209,13 @@ def test_guarantee_stratified_bounds_hold_after_every_round_together(
 def test_a_bound_that_does_not_count_disagreements_is_rejected(classes: int, alpha: float) -> None:
     """Hits alone do not tell how much they vary."""
     assert rejects(false_after_rounds(classes, 1000)[alpha][1], alpha)
+
+
+@pytest.mark.parametrize("classes", CLASSES)
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_a_variance_estimated_without_pairs_is_rejected(classes: int, alpha: float) -> None:
+    """From the hits of equal rounds, which may be the same by chance."""
+    assert rejects(false_after_rounds(classes, 1000)[alpha][2], alpha)
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)

@@ -34,7 +34,7 @@ from deformrs.geometry import size_of
 from deformrs.job import Job
 from deformrs.report.captions import region_example, set_words
 from deformrs.report.summary import count_certified, noise_words, summarise
-from deformrs.rounding import percent_down, percent_up
+from deformrs.rounding import format_alpha, percent_down, percent_up
 from deformrs.runs import CertifiedRun, Result, read_config
 from deformrs.runs.folder import begun_config
 from deformrs.sampling import Progress
@@ -272,7 +272,7 @@ def summary(
     zero = any(isinstance(q, RadiusQuery) and not re.search("[1-9]", q.text) for q in queries)
     so_far = "" if averaged or zero else "   when sampling stopped"
     lines = [
-        f"{noise_words(results)}, {_samples(results)}, alpha = {first.alpha}",
+        f"{noise_words(results)}, {_samples(results)}, alpha = {format_alpha(first.alpha)}",
         f"  model alone is right          {share(counts.plain or 0)}",
         f"  smoothed model is right       {share(counts.right)}{so_far}",
         f"  abstains                      {percent_up(counts.abstained, counts.total):>6} %   "

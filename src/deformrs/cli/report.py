@@ -113,6 +113,7 @@ def report(
         certified_words,
         incomplete_words,
         legend_label,
+        recertified_words,
         region_example,
         set_words,
         stricter_words,
@@ -161,8 +162,10 @@ def report(
         for line in to_text(answers_table(section), width):
             echo(f"  {line}" if line else "")
         echo("")
-        for caveat in filter(None, (stricter_words(entry.member) for entry in section.entries)):
-            echo(f"note: {caveat}", err=True)
+        for entry in section.entries:
+            for caveat in (stricter_words(entry.member), recertified_words(entry.member)):
+                if caveat:
+                    echo(f"note: {caveat}", err=True)
         example = "" if section.group.block else region_example(section.group.blocks)
         if example and not any(entry.regions for entry in section.entries):
             echo(

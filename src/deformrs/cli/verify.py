@@ -21,7 +21,7 @@ from deformrs.models import LoadedModel
 from deformrs.runs import CERTIFICATES, CONFIG, StoredRun, read_run, runs_in
 from deformrs.runs.files import stored_bytes
 from deformrs.specs import python_files
-from deformrs.verification import FALSE_ALARM, verify_counts
+from deformrs.verification import FALSE_ALARM, check_methods, verify_counts
 
 
 @click.command()
@@ -138,7 +138,7 @@ class _Checks:
         return not failed
 
     def check_lines(self) -> str:
-        """Check the digest of every line, which covers the configuration too."""
+        """Check the digest of every line, which covers the configuration too, and its bound."""
         self.run = read_run(self.folder)
         if not self.run.results:
             raise InputError(
@@ -147,6 +147,7 @@ class _Checks:
                 "must hold certified images",
                 "run deformrs certify",
             )
+        check_methods(self.run)
         return f"{len(self.run):,}, each with the digest of its content and of {CONFIG}"
 
     def check_complete(self) -> str:

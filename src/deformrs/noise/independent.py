@@ -101,7 +101,7 @@ class Independent(NoiseLaw):
 
     @property
     def can_stratify(self) -> bool:
-        return all(law.can_stratify for law in self.laws)
+        return super().can_stratify and all(law.can_stratify for law in self.laws)
 
     def quantiles(self, uniform: torch.Tensor, space: Space) -> torch.Tensor:
         import torch

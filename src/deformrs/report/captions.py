@@ -47,8 +47,8 @@ _STOPPED = (
 )
 _ANEW = (
     "Certified anew by another alpha or bound than the run was made with ({}): this holds at its "
-    "level only if it was chosen before the results were seen. The best of several bounds, or one "
-    "chosen afterwards, errs more often."
+    "level only if it was chosen before the results were seen. Choosing after looking is not the "
+    "protocol: the best of several bounds, or one chosen afterwards, errs more often."
 )
 
 
@@ -220,8 +220,16 @@ def set_words(run: CertifiedRun) -> str:
     """Return a sentence on all certificates of a run together, empty if nothing is known.
 
     Guarantee: it is false with probability at most one minus the confidence that it names, if the
-    images were chosen before they were sampled.
+    images were chosen before they were sampled. Of results that were certified anew, the sentence
+    says what else it needs.
     """
+    sentence = _of_all_certificates(run)
+    if not sentence or not run.is_recertified:
+        return sentence
+    return sentence[:-1] + ", if this alpha and bound were chosen before the results were seen."
+
+
+def _of_all_certificates(run: CertifiedRun) -> str:
     certificates, shared = len(run), simultaneous_of(run.config)
     if shared is not None:
         total = shared.images * Fraction(run[0].certificate.alpha)
@@ -287,7 +295,7 @@ def limits(groups: Sequence[Group]) -> list[str]:
     members = [member for group in groups for member in group.members]
     own = [member for member in members if simultaneous_of(member.run.config) is None]
     stopped = [member.name for member in members if member.early_stop is not None]
-    anew = [member.name for member in members if member.is_recertified]
+    anew = [member.name for member in members if member.run.is_recertified]
     return [
         "A certificate covers shifts of the deformation's parameters for the image as it is "
         "stored: the deformed image is always read from the original pixels. It does not cover "
@@ -328,6 +336,11 @@ def average_words(member: Member) -> str:
     if not member.only_decided:
         return ""
     return "only the requested queries were decided: more samples would give more"
+
+
+def recertified_words(member: Member) -> str:
+    """Return the caveat of a run that was certified anew, empty if it was not."""
+    return _ANEW.format(member.name) if member.run.is_recertified else ""
 
 
 def stricter_words(member: Member) -> str:

@@ -77,11 +77,6 @@ class Member:
         """The bound of the results, which may choose one for each image."""
         return self.run.anew or str(self.run.config["method"])
 
-    @property
-    def is_recertified(self) -> bool:
-        """Whether the results are certified by another alpha or bound than the run's."""
-        return self.run.anew is not None or self.first.alpha != self.run.config["alpha"]
-
     @cached_property
     def noise(self) -> str:
         """The noise in words."""

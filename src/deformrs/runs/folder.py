@@ -301,6 +301,10 @@ class StoredRun(CertifiedRun):
     anew: str | None = None
     """The bound by which the results were certified anew; None where it is the run's own."""
 
+    @property
+    def is_recertified(self) -> bool:
+        return self.anew is not None or super().is_recertified
+
 
 def read_run(
     folder: Path | str, *, alpha: float | None = None, method: str | None = None
@@ -378,6 +382,8 @@ def read_results(
         law = NoiseLaw.from_config(settings["noise"])
     except (ValueError, TypeError) as error:
         raise damaged(folder / CONFIG, error) from None
+    if "stopping" in config and not Method.parse(config["method"]).stops_early:
+        raise damaged(folder / CONFIG, "its bound does not hold where sampling stops early")
     read = line_reader(config, law, len(content), alpha, _anew(config, method))
     results: list[Result] = []
     seen: set[int] = set()

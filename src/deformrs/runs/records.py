@@ -26,7 +26,7 @@ from deformrs.limits import (
 )
 from deformrs.noise import NoiseLaw
 from deformrs.regions import Region
-from deformrs.rounding import float_down, percent_down
+from deformrs.rounding import float_down, format_alpha, percent_down
 from deformrs.space import Block, Space
 from deformrs.statistics import Method
 from deformrs.stopping import RadiusQuery, RegionQuery, from_stored_region, parse_radius
@@ -84,6 +84,12 @@ class CertifiedRun(Sequence[Result]):
         return None
 
     @property
+    def is_recertified(self) -> bool:
+        """Whether the results have another alpha or bound than the run was made with."""
+        own = self.config.get("alpha")
+        return bool(self.results) and own not in (None, self.results[0].certificate.alpha)
+
+    @property
     def is_incomplete(self) -> bool:
         """Whether requested images are known to lack their results."""
         return self.requested is not None and self.requested > len(self.results)
@@ -109,10 +115,9 @@ class CertifiedRun(Sequence[Result]):
         images = f"{len(self)} image{'s' * (len(self) > 1)}"
         if self.is_incomplete:
             images = f"incomplete: {len(self):,} of {self.requested:,} images"
-        lines = [
-            f"{images}, {first.law.describe(first.space)}, "
-            f"n = {' to '.join(f'{k:,}' for k in n[:: max(1, len(n) - 1)])}, alpha = {first.alpha}"
-        ]
+        samples = " to ".join(f"{k:,}" for k in n[:: max(1, len(n) - 1)])
+        noise = first.law.describe(first.space)
+        lines = [f"{images}, {noise}, n = {samples}, alpha = {format_alpha(first.alpha)}"]
         if all(result.plain is not None for result in self.results):
             lines.append(self._line("model alone", lambda result: result.plain == result.label))
         lines.append(self._line("smoothed model", lambda result: result.correct))

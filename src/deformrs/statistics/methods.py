@@ -114,7 +114,7 @@ class Method:
         The choice must not depend on anything but the selection sample, which is independent of
         the estimation sample, and on its size where that is fixed. Of two classes, p_B = 1 - p_A is
         exact. With more, the runner-up pays nearly always; if all misses are of one class, or there
-        is none, little of alpha is ventured unless many samples follow.
+        is none, the runner-up gets little of alpha unless many samples follow.
 
         >>> Method.parse("auto").chosen(Counts((90, 10), (900, 100))).name
         'clopper_pearson'

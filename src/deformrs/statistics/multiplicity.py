@@ -83,6 +83,7 @@ def shared_noise(images: int, samples: int) -> float:
     """
     check_integer("the number of images", images, least=1)
     check_integer("samples", samples, least=1)
-    # A block holds 256 samples and takes three starts, one for each stage: at most samples + 3.
+    # Of four stages, three share a row of starts and one goes the other way: with blocks of 256
+    # samples, an image takes fewer than samples + 3 of them.
     # Two intervals of that length overlap for fewer than 2 (samples + 3) differences of 2**64.
     return round_up(float(Fraction(int(images) ** 2 * (int(samples) + 3), 2**64)))
