@@ -36,9 +36,13 @@ def _ignore(count: int) -> None:
     """Drop a progress report."""
 
 
+def _ignore_words(words: str) -> None:
+    """Drop a description."""
+
+
 @dataclass(frozen=True)
 class Progress:
-    """Callbacks that receive the progress of certification, each called with an integer."""
+    """Callbacks that receive the progress of certification, all but the last one as an integer."""
 
     checked: Callable[[int], None] = _ignore
     """The number of images checked so far, before anything is sampled."""
@@ -48,6 +52,8 @@ class Progress:
     """The number of further images whose queries are decided."""
     resumed: Callable[[int], None] = _ignore
     """The number of samples that an interrupted run had counted."""
+    workers: Callable[[str], None] = _ignore_words
+    """The workers of an engine that has several, and how busy they are, in words."""
 
 
 ProgressChoice = Progress | Literal[False] | None
@@ -137,11 +143,14 @@ class CertificationBar:
         self._images, self._samples = images, samples
         self._began, self._sampled = time.monotonic(), 0
         self._finished, self._ahead = 0, 0.0
+        self._workers = ""
         self._open = ExitStack()
         self._advance: Advance | None = None
         self.progress = choice or Progress()
         if self._where is not None:
-            self.progress = Progress(self._checked, self._count, self._decide, self._resume)
+            self.progress = Progress(
+                self._checked, self._count, self._decide, self._resume, self._work
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -171,6 +180,9 @@ class CertificationBar:
         if self._samples is None:
             self._ahead += images
 
+    def _work(self, words: str) -> None:
+        self._workers = f", {words}"
+
     def _show(self, words: str = "") -> None:
         seconds = time.monotonic() - self._began
         if self._where is None or seconds < SECONDS_BEFORE:
@@ -183,5 +195,5 @@ class CertificationBar:
                 else terminal_bar(Console(stderr=True), title, self._images, transient=True)
             )
         if self._sampled:
-            words = f"{self._sampled / seconds:,.0f} samples/s"
+            words = f"{self._sampled / seconds:,.0f} samples/s{self._workers}"
         self._advance(min(self._finished + self._ahead, self._images), words)

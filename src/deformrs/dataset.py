@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -36,7 +36,7 @@ from deformrs.pieces import Piece
 from deformrs.plan import SamplingPlan, seed_or_fresh
 from deformrs.rule import GIVEN_UP
 from deformrs.runs import Result, Run
-from deformrs.runs.folder import CERTIFICATES, begun_config, run_settings
+from deformrs.runs.folder import CERTIFICATES, begun_config, difference, run_settings
 from deformrs.runs.request import Simultaneous
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.statistics import Method
@@ -133,12 +133,15 @@ def run_seed(out: Path | str | None, seed: int | None) -> int:
 def run_method(out: Path | str | None, method: str | None, n: int) -> str:
     """Return the method of a run: the one given, that of the run in `out`, or "auto".
 
-    The last look is at `n`, so that a run with another n is refused for that, not for its method.
+    A run with another n is refused for that, not for a method that does not suit this n.
     """
     if method is not None:
         return method
-    config = None if out is None else begun_config(Path(out))
-    return Method.parse((config or {}).get("method", "auto")).at_most(n).name
+    config = (None if out is None else begun_config(Path(out))) or {}
+    stored = Method.parse(config.get("method", "auto"))
+    if stored.split in ("auto", "runner_up") and config.get("n") != n:
+        stored = replace(stored, sampling="fixed", most=None)  # chosen for this n
+    return stored.at_most(n).name
 
 
 def begin(
@@ -177,11 +180,12 @@ def begin(
     else:
         check_integer("together", together, least=1)
     classes = classifier.classes_for(first)
-    work = Work(images, first, plan, classes, together, check_model=is_new)
+    work = Work(images, indices[0], first, plan, classes, together, check_model=is_new)
     session = (engine or InProcess()).start(work, classifier)
     try:
         together = session.setup.together
         config = session.setup.config
+        _check_same_weights(config, about or {})
         config |= {"n": plan.n, "n0": plan.n0, "seed": plan.seed, "skip": int(skip)}
         config |= {"together": int(together)} if together > 1 else {}
         space = classifier.deformation.space(size_of(first))
@@ -249,7 +253,7 @@ class _Certification:
             def is_there(index: int) -> bool:
                 return index in known or index in arrived or bool(run and index in run.backlog)
 
-            def receive(outcome: Outcome, due: tuple[int, ...]) -> None:
+            def receive(outcome: Outcome, due: tuple[int, ...] | None) -> None:
                 self._check_repeated(run, outcome.difference)
                 if outcome.error is not None:
                     failed[outcome.indices] = outcome.error
@@ -260,7 +264,7 @@ class _Certification:
                     if not is_there(counts.index)
                 ]
                 seconds.update((r.index, outcome.seconds / len(outcome.indices)) for r in made)
-                if run and (failed or outcome.indices != due):
+                if run and outcome.indices != due:
                     run.set_aside(made)
                 else:
                     arrived.update((result.index, result) for result in made)
@@ -270,15 +274,18 @@ class _Certification:
                 bar.progress,
                 run.tally if run else lambda _: nullcontext(),
             )
+            in_order = True
+            """Whether no piece so far has failed: the lines of a run have no gap."""
             for piece in self._pieces:
                 self._check_unchanged(run, known, resumed.intersection(piece), piece)
                 while piece not in failed and not all(map(is_there, piece)):
-                    receive(next(outcomes), piece)
+                    receive(next(outcomes), piece if in_order else None)
                 if piece in failed:
+                    in_order = False
                     continue
                 early = [] if run is None else run.backlog.read(piece)
                 new = early + [arrived.pop(i) for i in piece if i in arrived]
-                if run and not failed:  # else they stay in the backlog: the lines are in order
+                if run and in_order:  # else they stay in the backlog
                     order = sorted(new, key=lambda result: piece.index(result.index))
                     run.add_all(order, [seconds.pop(result.index, None) for result in order])
                 results = {result.index: result for result in new}
@@ -355,16 +362,16 @@ class _Certification:
 
     def _failure(self, failed: Mapping[tuple[int, ...], DeformRSError]) -> ModelError:
         """Return the error that names the images of pieces that failed."""
-        indices = [index for piece in failed for index in piece]
+        indices = sorted(index for piece in failed for index in piece)
         shown = ", ".join(image_name(self.images, index) for index in indices[:5])
         more = f" and {len(indices) - 5:,} more" if len(indices) > 5 else ""
-        reasons = dict.fromkeys(str(error) for error in failed.values())
+        reasons = [*dict.fromkeys(str(failed[piece]) for piece in sorted(failed))]
         kept = "" if self.folder is None else "; the results of the others are kept"
         return ModelError(
             f"the certification of {shown}{more}",
-            f"not finished ({'; '.join([*reasons][:3])})",
-            f"was tried several times{kept}",
-            "remove the cause, and repeat the command",
+            f"not finished ({' | '.join(reasons[:3])})",
+            "must succeed for every image",
+            f"remove the cause, and repeat the command{kept}",
         )
 
 
@@ -421,6 +428,22 @@ def _check_plan(
                     classifier.check_plan(plan, image)
                     return
         raise
+
+
+def _check_same_weights(config: Config, about: Config) -> None:
+    """Raise unless workers that loaded the model themselves have the one that was loaded here."""
+    there, here = config.get("model"), about.get("model")
+    if not isinstance(there, dict) or not isinstance(here, dict):
+        return
+    common = (there.keys() & here.keys()) - {"precision"}  # which is chosen for the device
+    theirs, ours = ({key: model[key] for key in sorted(common)} for model in (there, here))
+    if theirs != ours:
+        raise InputError(
+            "the model of the workers",
+            f"not the one found here ({difference(theirs, ours)})",
+            "must be the same everywhere",
+            "put its files on a file system that all machines share",
+        )
 
 
 def _stored_together(folder: Path | None) -> int | None:

@@ -62,6 +62,10 @@ class ImageFolder(ImageSet):
     folder: Path
     files: tuple[str, ...]
 
+    @property
+    def reads_files(self) -> bool:
+        return True
+
     def source(self, index: int) -> str:
         return printable(self.files[index])
 

@@ -42,6 +42,11 @@ class ImageSet(ABC):
     preparation: Preparation
     class_indices: ClassIndices = field(default_factory=dict, kw_only=True)
 
+    @property
+    def reads_files(self) -> bool:
+        """Whether an image is read from a file of its own whenever it is accessed."""
+        return False
+
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -130,6 +135,10 @@ class Subset(ImageSet):
 
     dataset: ImageSet
     indices: tuple[int, ...]
+
+    @property
+    def reads_files(self) -> bool:
+        return self.dataset.reads_files
 
     def source(self, index: int) -> str:
         return self.dataset.source(self.indices[index])

@@ -37,8 +37,9 @@ class Work:
     """What all pieces of a run have in common."""
 
     images: Dataset
+    index: int
     first: Tensor
-    """The first image: [c, h, w]."""
+    """The first image that is certified, and its index: [c, h, w]."""
     plan: SamplingPlan
     num_classes: int
     together: int | None
