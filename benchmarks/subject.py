@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from deformrs import Rotation, SmoothedClassifier, Uniform, load_data, load_model
-from deformrs.cli.parameters import BatchSize
+from deformrs.cli.parameters import AutomaticNumber
 from deformrs.config import Config
 from deformrs.data import ImageSet, load_digits
 from deformrs.data.preparation import Preparation
@@ -79,7 +79,7 @@ def subject_options(command: Callable[..., None]) -> Callable[..., None]:
         command(options=Options(**own), **values)
 
     for option in (
-        click.option("--batch-size", type=BatchSize(), default="auto", show_default=True),
+        click.option("--batch-size", type=AutomaticNumber(), default="auto", show_default=True),
         click.option("--compile", "compiled", default="no", show_default=True),
         click.option("--precision", default="auto", show_default=True),
         click.option("--device", default="auto", show_default=True),

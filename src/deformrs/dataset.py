@@ -184,8 +184,8 @@ def begin(
     session = (engine or InProcess()).start(work, classifier)
     try:
         together = session.setup.together
-        config = session.setup.config
-        _check_same_weights(config, about or {})
+        _check_same_weights(session.setup.config, about or {})
+        config = dict(session.setup.config)
         config |= {"n": plan.n, "n0": plan.n0, "seed": plan.seed, "skip": int(skip)}
         config |= {"together": int(together)} if together > 1 else {}
         space = classifier.deformation.space(size_of(first))

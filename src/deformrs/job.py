@@ -22,9 +22,9 @@ from deformrs.data.labels import check_labels
 from deformrs.data.preparation import Preparation
 from deformrs.dataset import begin, run_method, run_seed, select_indices
 from deformrs.deformations import Deformation
+from deformrs.engines import Engine
 from deformrs.errors import InputError, ModelError
 from deformrs.execution import Compiled, chosen_device, scores_of
-from deformrs.fingerprints import device_name
 from deformrs.geometry import Padding, size_of
 from deformrs.inputs import Dataset, ImageLike, LabelledImages, as_dataset, as_image, as_pair
 from deformrs.models import (
@@ -64,13 +64,6 @@ class Job:
     @property
     def first_image(self) -> Tensor:
         return torch.from_numpy(self.images[0][0])
-
-    @property
-    def execution(self) -> str:
-        """Return the precision, the device and the batch size in words."""
-        device = device_name(self.classifier.device_for(self.first_image))
-        precision = self.model.about.get("precision")
-        return f"{precision} on {device}, batches of {self.classifier.batch_size}"
 
 
 def make_job(
@@ -237,6 +230,7 @@ def certify(
     batch_size: int | None = None,
     device: str = "auto",
     trust_code: bool = False,
+    engine: Engine | None = None,
     progress: ProgressChoice = None,
 ) -> CertifiedRun:
     """Certify a model on labelled images, as `deformrs certify` does, and return the results.
@@ -325,6 +319,7 @@ def certify(
         out=folder,
         about=about,
         same_size=isinstance(noise, str) and "px" in noise,
+        engine=engine,
         progress=progress,
     )
     watch = AccuracyWatch(

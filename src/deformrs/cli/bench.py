@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from deformrs.cli.parameters import BatchSize, Word, check_writable
+from deformrs.cli.parameters import AutomaticNumber, Word, check_writable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option("--n", type=click.IntRange(min=1), help="Samples per image.  [by network]")
 @click.option(
     "--batch-size",
-    type=BatchSize(),
+    type=AutomaticNumber(),
     default="auto",
     show_default=True,
     help="Samples per batch; auto is set by the network.",

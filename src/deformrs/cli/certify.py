@@ -13,14 +13,16 @@ from rich.console import Console
 
 from deformrs.chance import AccuracyWatch
 from deformrs.cli.defaults import certification
-from deformrs.cli.jobs import prepare
+from deformrs.cli.jobs import JobLoader, prepare, resume
 from deformrs.cli.options import (
     DataOptions,
+    EngineOptions,
     ModelOptions,
     SamplingOptions,
     SmoothingOptions,
     certification_options,
     data_options,
+    engine_options,
     model_options,
     smoothing_options,
 )
@@ -28,7 +30,8 @@ from deformrs.cli.overview import Overview
 from deformrs.cli.parameters import is_typed, split_list
 from deformrs.cli.progress import Advance, Downloads, step
 from deformrs.cli.terminal import echo, print_plain
-from deformrs.dataset import certify_dataset, run_method, run_seed, select_indices
+from deformrs.dataset import begin, run_method, run_seed, select_indices
+from deformrs.engines import Engine
 from deformrs.errors import InputError, quoted
 from deformrs.geometry import size_of
 from deformrs.job import Job
@@ -52,6 +55,7 @@ from deformrs.stopping import Query, RadiusQuery, parse_queries
     "train wrote it; held-out/ in it for --split held-out]",
 )
 @certification_options(n=100_000)
+@engine_options()
 @click.option(
     "--dry-run",
     is_flag=True,
@@ -65,6 +69,7 @@ def certify(
     radii: str | None,
     regions: tuple[str, ...],
     sampling: SamplingOptions,
+    engine: EngineOptions,
     dry_run: bool,
 ) -> None:
     """Certify labelled images: how far may each be deformed?
@@ -92,8 +97,11 @@ def certify(
     console = Console(highlight=False)
     queries = parse_queries(split_list(radii), regions)
     task = certification(model, data, smoothing, out, padding_given=is_typed("padding"))
+    load = JobLoader(resume(model, task.out), task.smoothing)
     with Downloads(console) as downloads:
-        job = prepare(model, task.data, task.smoothing, task.out, downloads)
+        job = prepare(
+            model, task.data, task.smoothing, task.out, downloads, elsewhere=engine.is_remote
+        )
     if task.data.split == "train" and job.images.about["split"] is None:
         raise InputError(
             "--split",
@@ -106,7 +114,16 @@ def certify(
             "note: the model was trained on these images; their certified accuracy says little",
             err=True,
         )
-    results = certify_job(job, sampling, task.out, console, queries, dry_run=dry_run)
+    results = certify_job(
+        job,
+        sampling,
+        task.out,
+        console,
+        queries,
+        engine=engine.build(load),
+        together=engine.together,
+        dry_run=dry_run,
+    )
     if dry_run:
         return
     stopping = sampling.stopping(queries)
@@ -127,6 +144,8 @@ def certify_job(
     console: Console,
     queries: Sequence[Query] = (),
     *,
+    engine: Engine | None = None,
+    together: int | None = None,
     dry_run: bool = False,
 ) -> list[Result]:
     """Certify the images of a job into the run folder `out`, and show the progress.
@@ -148,35 +167,42 @@ def certify_job(
     compiled, began = job.classifier.sampler.compiled, time.perf_counter()
     if compiled != "no":
         print_plain(console, f"compiling ({compiled}) …")
-    results = certify_dataset(
+    if engine is not None:
+        print_plain(console, "starting workers …")
+    plan, total_alpha = sampling.plan(queries), None
+    config, results = begin(
         job.classifier,
         job.images,
-        n=sampling.n,
-        n0=sampling.n0,
-        alpha=sampling.alpha,
-        seed=sampling.seed,
-        method=sampling.method,
-        stopping=stopping,
+        plan,
         skip=sampling.skip,
         max=sampling.max,
         simultaneous=sampling.simultaneous,
         out=out,
         about=job.about,
         same_size=job.noise_in_pixels,
-        progress=Progress(display.checked, display.sampled, display.decided, display.resumed),
+        together=together,
+        engine=engine,
+        progress=display.progress,
     )
     if compiled != "no" and job.classifier.sampler.compiled == compiled:
         print_plain(console, f"compiled in {time.perf_counter() - began:.1f} s")
-    plan, total_alpha = sampling.plan(queries), None
     if sampling.simultaneous:
         plan, total_alpha = plan.shared(total), plan.alpha
     overview = Overview(
-        job, plan, queries, indices, out, random_seed=dry_run and is_new, total_alpha=total_alpha
+        job,
+        plan,
+        queries,
+        indices,
+        out,
+        config,
+        random_seed=dry_run and is_new,
+        total_alpha=total_alpha,
     )
     if overview.left:
         print_plain(console, *overview.lines)
-        cost = overview.cost(overview.measured_speed())
-        print_plain(console, *cost, *overview.remarks)
+        if engine is None:
+            print_plain(console, *overview.cost(overview.measured_speed()))
+        print_plain(console, *overview.remarks)
     else:
         print_plain(console, f"all {total:,} images are certified already: read from {out}")
     if dry_run:
@@ -209,6 +235,11 @@ class _Display:
         self._sampled = self._decided = 0
         # Of this process, without what was read from the folder.
         self._own_samples = self._own_images = 0
+        self._workers = ""
+
+    @property
+    def progress(self) -> Progress:
+        return Progress(self.checked, self.sampled, self.decided, self.resumed, self.working)
 
     def checked(self, images: int) -> None:
         self.advance(0, f"{images} images checked")
@@ -224,6 +255,9 @@ class _Display:
     def decided(self, images: int) -> None:
         self._decided += images
         self._own_images += images
+
+    def working(self, words: str) -> None:
+        self._workers = words
 
     def add(self, result: Result) -> Result:
         self._results += 1
@@ -246,6 +280,7 @@ class _Display:
             seconds = max(time.monotonic() - self._began, 1e-9)
             words.append(f"{own / seconds:.3g} img/s")
             words.append(f"{self._own_samples / seconds:,.0f} samples/s")
+        words += [self._workers] if self._workers else []
         if self._results:
             words += [
                 f"{percent_down(count, self._results)} % {query.words}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
@@ -20,7 +21,7 @@ from deformrs.job import (
     smooth,
     without_source,
 )
-from deformrs.models import LoadedModel
+from deformrs.models import LoadedModel, PrecisionChoice
 from deformrs.runs import read_config
 from deformrs.runs.folder import RELATIVE_TO, difference, start_of
 from deformrs.smoothing import SmoothedClassifier
@@ -32,12 +33,17 @@ def prepare(
     smoothing: SmoothingOptions,
     out: Path | None = None,
     report: DownloadProgress | None = None,
+    *,
+    elsewhere: bool = False,
 ) -> Job:
     """Load the model and the images, and check that they fit.
 
-    What the options leave open stays as it is in `out`, if that is a run folder already.
+    What the options leave open stays as it is in `out`, if that is a run folder already. A model
+    that is sampled `elsewhere`, by workers, is loaded here to know what it expects.
     """
     resumed = resume(model, out)
+    if elsewhere:
+        resumed = _local(resumed)
     loaded = resumed.load()
     options = plain_options(model) | plain_options(data) | plain_options(smoothing)
     return make_job(
@@ -47,10 +53,29 @@ def prepare(
         smoothing.noise,
         padding=smoothing.padding,
         batch_size=resumed.batch_size,
-        compiled=model.compile,
-        device=model.device,
+        compiled=resumed.compile,
+        device=resumed.device,
         options=options | ({} if out is None else {RELATIVE_TO: start_of(out)}),
     )
+
+
+@dataclass(frozen=True)
+class JobLoader:
+    """Loads the model of a job and smooths it, on a worker that has its own device."""
+
+    model: ModelOptions
+    smoothing: SmoothingOptions
+
+    def __call__(self, image: Tensor) -> tuple[SmoothedClassifier, Config]:
+        loaded = self.model.load()
+        classifier = smooth_as(loaded, self.model, self.smoothing, image)
+        return classifier, {"model": without_source(loaded.about)}
+
+
+def _local(model: ModelOptions) -> ModelOptions:
+    """Return the options by which a model is loaded where no GPU may be, and quickly."""
+    precision: PrecisionChoice = "float32" if model.precision == "auto" else model.precision
+    return dataclasses.replace(model, device="cpu", compile="no", precision=precision)
 
 
 def resume(model: ModelOptions, out: Path | None) -> ModelOptions:

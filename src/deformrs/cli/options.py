@@ -7,13 +7,13 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 import click
 
 from deformrs.checks import check_integer
 from deformrs.cli.parameters import (
-    BatchSize,
+    AutomaticNumber,
     NonEmpty,
     Numbers,
     Word,
@@ -25,6 +25,8 @@ from deformrs.data import HeldOut, ImageSet, load_data
 from deformrs.data.download import DownloadProgress
 from deformrs.data.image_set import Split
 from deformrs.data.preparation import Interpolation, Preparation
+from deformrs.engines import Engine, RayEngine
+from deformrs.engines.actor import Loader
 from deformrs.errors import InputError
 from deformrs.execution import Compiled, chosen_device
 from deformrs.geometry import Padding
@@ -215,6 +217,44 @@ class SamplingOptions:
         )
 
 
+@dataclass(frozen=True)
+class EngineOptions:
+    """Where images are sampled. By default in this process; options of Ray choose Ray."""
+
+    engine: Literal["process", "ray"] | None = None
+    address: str | None = None
+    workers: int | Literal["auto"] | None = None
+    gpus_per_worker: float | None = None
+    together: int | None = None
+    """The number of images in a piece of work; None: as many as keep a device busy."""
+
+    def __post_init__(self) -> None:
+        if self.together is not None:
+            check_integer("--together", self.together, least=1)
+        given = {
+            "--address": self.address,
+            "--workers": self.workers,
+            "--gpus-per-worker": self.gpus_per_worker,
+        }
+        for option, value in given.items():
+            if value is not None and self.engine == "process":
+                raise InputError(
+                    option, value, "is an option of the engine ray", "add --engine ray"
+                )
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether other processes than this one sample."""
+        own = (self.address, self.workers, self.gpus_per_worker)
+        return self.engine == "ray" or any(value is not None for value in own)
+
+    def build(self, load: Loader) -> Engine | None:
+        """Return the engine, whose workers make their classifier by `load`; None: this process."""
+        if not self.is_remote:
+            return None
+        return RayEngine(self.address, self.workers or "auto", self.gpus_per_worker, load)
+
+
 def plain_options(options: DataclassInstance) -> Config:
     """Return the options as `config.json` keeps them: as they were given."""
     return {
@@ -320,7 +360,7 @@ def model_options(*, required: bool) -> Decorator:
         click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1."),
         click.option(
             "--batch-size",
-            type=BatchSize(),
+            type=AutomaticNumber(),
             default="auto",
             show_default=True,
             help="Samples per batch.",
@@ -457,5 +497,39 @@ def certification_options(n: int) -> Decorator:
                 help="Share --alpha among all images: their certificates hold together with "
                 "confidence 1 - alpha. No images can be added later.",
             ),
+        ),
+    )
+
+
+def engine_options() -> Decorator:
+    """Add where images are sampled: the argument `engine`, an `EngineOptions`."""
+    return grouped(
+        "engine",
+        EngineOptions,
+        click.option(
+            "--engine",
+            type=Word("process", "ray"),
+            help="Sample in this process, or on Ray.  [process; ray if one of the next is given]",
+        ),
+        click.option(
+            "--workers",
+            type=AutomaticNumber(keep=True),
+            help="Workers on Ray; auto: one for each GPU, or each core where there is none.",
+        ),
+        click.option(
+            "--address",
+            type=NonEmpty(),
+            help="A Ray cluster: auto on one of its machines, or HOST:6379.  [started here]",
+        ),
+        click.option(
+            "--gpus-per-worker",
+            type=float,
+            help="GPUs of each worker, 0.5 for two on one GPU, 0 for CPUs.  [1 if there are GPUs]",
+        ),
+        click.option(
+            "--together",
+            type=int,
+            help="Images that share batches, and go to a worker in one piece.  [as many as keep "
+            "a device busy]",
         ),
     )

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from deformrs.cli.cost import Cost, samples_per_second, suggested_radius
-from deformrs.config import ConfigValue
+from deformrs.config import Config, ConfigValue
 from deformrs.data import ImageSet
 from deformrs.data.folders import ImageFolder
 from deformrs.data.image_set import Subset
@@ -55,6 +55,8 @@ class Overview:
     indices: Sequence[int]
     """The selected images."""
     out: Path
+    config: Config
+    """What the run records."""
     random_seed: bool = False
     """Whether the seed is yet to be drawn, as for a dry run."""
     total_alpha: float | None = None
@@ -93,7 +95,7 @@ class Overview:
         classifier, images, options = job.classifier, job.images, job.about["options"]
         assert isinstance(options, dict)
         space = classifier.deformation.space(size_of(job.first_image))
-        compiled = classifier.sampler.compiled
+        compiled = self.config.get("compiled", "no")
         done = total - self.left
         present = len({images.labels[index] for index in self.indices})
         labels = images.label_words(job.model.class_names, SHOWN_CLASSES)
@@ -108,7 +110,7 @@ class Overview:
             state += "; samples of an interrupted image are kept"
         noise = classifier.noise.describe(space) + content_words(classifier.noise, space)
         method = self.plan.method_for(classifier.noise, space).name
-        execution = job.execution + f", compiled ({compiled})" * (compiled != "no")
+        execution = self._execution + f", compiled ({compiled})" * (compiled != "no")
         return [
             row("model", self.origin.words),
             row("normalisation", self.origin.normalisation),
@@ -120,6 +122,13 @@ class Overview:
             row("execution", execution),
             row("folder", f"{self.out}, {state}"),
         ]
+
+    @property
+    def _execution(self) -> str:
+        """The precision, the device and the batch size in words."""
+        model, device = self.config["model"], self.config["device"]
+        assert isinstance(model, dict)
+        return f"{model['precision']} on {device}, batches of {self.config['batch_size']}"
 
     @property
     def _share(self) -> str:

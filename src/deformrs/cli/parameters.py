@@ -46,16 +46,19 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic since click
             self.fail(f"{value!r} must be numbers separated by commas", param, ctx)
 
 
-class BatchSize(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3
-    """A positive integer, or `auto`, which becomes None."""
+class AutomaticNumber(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3
+    """A positive integer, or `auto`, which becomes None unless it is to be kept."""
 
     name = "auto|n"
 
+    def __init__(self, *, keep: bool = False) -> None:
+        self._keep = keep
+
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | None:
+    ) -> int | str | None:
         if value == "auto":
-            return None
+            return "auto" if self._keep else None
         if not _is_integer(str(value)) or int(str(value)) < 1:
             self.fail(f"{value!r} must be auto, or an integer above 0", param, ctx)
         return int(str(value))

@@ -1,0 +1,480 @@
+"""Sampling on Ray: pieces go to actors, on one machine or on many.
+
+The driver is the process that was started. It alone writes the run folder; only counts come back
+from the workers. A worker that dies costs the pieces it has, which are given to others.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from pickle import PicklingError
+from typing import Any, Literal
+
+import torch
+
+from deformrs import __version__
+from deformrs.bars import Progress
+from deformrs.checks import check_integer, is_real
+from deformrs.config import Config
+from deformrs.determinism import Difference
+from deformrs.engines.actor import Copy, Loader, Order, Readiness, Report, actor_class
+from deformrs.engines.engine import Engine, Outcome, Session, TallyOf, Work
+from deformrs.errors import (
+    DeformRSError,
+    InputError,
+    ModelError,
+    ScarcityWarning,
+    install_command,
+    reason_of,
+)
+from deformrs.pieces import Piece
+from deformrs.runs import Result
+from deformrs.runs.folder import difference
+from deformrs.smoothing import SmoothedClassifier
+
+ATTEMPTS = 3
+"""How often a piece is tried, on another worker each time where there is one."""
+
+PATIENCE = 3
+"""The failures in a row after which a worker gets no more pieces."""
+
+_IN_FLIGHT = 2
+"""The pieces that a worker has at a time: one is sampled, the other waits for it."""
+
+_SECONDS_BETWEEN_LOOKS = 5.0
+"""The time after which the driver looks whether there is room for more workers."""
+
+_SECONDS_UNTIL_NOTE = 30.0
+"""The time without any worker after which the driver says what it waits for."""
+
+# glibc would give large blocks of memory back after every batch, and fetch them again.
+_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1)}
+
+
+@dataclass(frozen=True)
+class RayEngine(Engine):
+    """Samples the pieces of a run on Ray.
+
+    `address` is that of a cluster ("auto" on one of its machines); None starts Ray on this machine.
+    `workers` is their number; "auto" is one for each GPU, or for each core where there is none, and
+    more as machines join. `gpus_per_worker` is 1 where there are GPUs. It may be a fraction.
+
+    Each worker has a copy of the classifier on its own device. `load` makes one on the worker
+    instead, for a model that is read from files there. Images of a folder are read by the workers
+    where they find them; other images are sent.
+
+    >>> RayEngine(workers=2)
+    RayEngine(address=None, workers=2, gpus_per_worker=None, load=None)
+    """
+
+    address: str | None = None
+    workers: int | Literal["auto"] = "auto"
+    gpus_per_worker: float | None = None
+    load: Loader | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers != "auto":
+            check_integer("the number of workers", self.workers, least=1)
+        gpus = self.gpus_per_worker
+        if gpus is not None and not (is_real(gpus) and gpus >= 0 and (gpus <= 1 or gpus % 1 == 0)):
+            raise InputError(
+                "the number of GPUs of a worker",
+                repr(gpus),
+                "must be at least 0, and an integer above 1",
+                "e.g. 1, 0.5 for two workers on each GPU, or 0 for workers on CPUs",
+            )
+
+    def start(self, work: Work, classifier: SmoothedClassifier) -> Session:
+        return _RaySession(self, work, classifier)
+
+
+def _import_ray() -> Any:
+    try:
+        return import_module("ray")
+    except ModuleNotFoundError:
+        raise InputError(
+            "the package ray",
+            "not installed",
+            "is needed for this engine",
+            install_command("ray"),
+        ) from None
+
+
+@dataclass(eq=False)
+class _Task:
+    """A piece that is to be sampled."""
+
+    indices: tuple[int, ...]
+    tried: list[_Hand] = field(default_factory=list)
+    """The workers that failed at it."""
+    error: DeformRSError | None = None
+    """The last failure."""
+
+
+@dataclass(eq=False)
+class _Hand:
+    """A worker, as the driver sees it."""
+
+    actor: Any
+    name: str = "a worker"
+    waits_for: Any = None
+    """The reference to its versions or its readiness; None once it is ready."""
+    stage: Literal["versions", "begin", "ready"] = "versions"
+    sees_images: bool = False
+    tasks: deque[tuple[Any, _Task]] = field(default_factory=deque)
+    failures: int = 0
+    """In a row."""
+
+
+class _RaySession(Session):
+    def __init__(self, engine: RayEngine, work: Work, classifier: SmoothedClassifier) -> None:
+        self._ray = _import_ray()
+        self._engine, self._work = engine, work
+        self._own_cluster = self._connect()
+        self._hands: list[_Hand] = []
+        self._retired: list[tuple[_Hand, str]] = []
+        self._readiness: Readiness | None = None
+        self._looked = -_SECONDS_BETWEEN_LOOKS
+        self._busy = self._capacity = 0.0
+        try:
+            self._gpus = self._gpus_of_a_worker()
+            self._actors = self._ray.remote(actor_class()).options(
+                num_cpus=1,
+                num_gpus=self._gpus,
+                max_restarts=-1,
+                max_task_retries=0,
+                runtime_env={"env_vars": _MEMORY},
+            )
+            self._order = self._sent(self._order_for(classifier))
+            self._wait_for_the_first()
+        except BaseException:
+            self.close()
+            raise
+
+    # -------------------------------------------------- the cluster
+
+    def _connect(self) -> bool:
+        """Connect to the cluster; return whether it was started here."""
+        ray, engine = self._ray, self._engine
+        if ray.is_initialized():
+            return False
+        quiet = {"logging_level": "error", "log_to_driver": False}
+        if engine.address is not None:
+            try:
+                ray.init(address=engine.address, **quiet)
+            except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+                raise InputError(
+                    "the address",
+                    f"{engine.address!r}, where no Ray answers ({reason_of(error)[:200]})",
+                    "must be that of a running cluster",
+                    "ray start --head on one machine; then --address auto on it, or HOST:6379",
+                ) from error
+            return False
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        wanted = engine.workers if isinstance(engine.workers, int) else 1
+        ray.init(
+            address="local", num_cpus=max(cores or 1, wanted), include_dashboard=False, **quiet
+        )
+        return True
+
+    def _gpus_of_a_worker(self) -> float:
+        there = self._ray.cluster_resources().get("GPU", 0)
+        if self._engine.gpus_per_worker is not None:
+            return self._engine.gpus_per_worker
+        return 1.0 if there else 0.0
+
+    def _order_for(self, classifier: SmoothedClassifier) -> Order:
+        work = self._work
+        return Order(
+            replace(work, images=(), first=work.first.cpu()),
+            self._engine.load or Copy.of(classifier),
+            work.images if getattr(work.images, "reads_files", False) else None,
+            str(Path.cwd()),
+            threads=1,
+        )
+
+    def _sent(self, order: Order) -> Any:
+        """Return the reference to an order that workers can fetch."""
+        try:
+            return self._ray.put(order)
+        except (TypeError, AttributeError, RuntimeError, ValueError, PicklingError) as error:
+            raise InputError(
+                "the classifier",
+                f"not to be copied to another process ({reason_of(error)[:200]})",
+                "must be sent to the workers, with its model and deformation",
+                "define them in a module, or let workers load them: RayEngine(load=...)",
+            ) from error
+
+    def _recruit(self) -> None:
+        """Make more actors, if more are requested or fit the cluster."""
+        if time.monotonic() - self._looked < _SECONDS_BETWEEN_LOOKS:
+            return
+        self._looked = time.monotonic()
+        if isinstance(self._engine.workers, int):
+            number = self._engine.workers
+        else:
+            there = self._ray.cluster_resources()
+            room = there.get("GPU", 0) / self._gpus if self._gpus else there.get("CPU", 1)
+            number = max(1, int(room))
+        for _ in range(number - len(self._hands) - len(self._retired)):
+            hand = _Hand(self._actors.remote())
+            self._revive(hand)
+            self._hands.append(hand)
+
+    def _revive(self, hand: _Hand) -> None:
+        """Let a worker begin, or begin again after its process died."""
+        hand.stage, hand.waits_for = "versions", hand.actor.versions.remote()
+
+    def _wait_for_the_first(self) -> None:
+        began, noted = time.monotonic(), False
+        while self._readiness is None:
+            self._recruit()
+            waiting = [hand.waits_for for hand in self._hands]
+            self._check_left()
+            ready, _ = self._ray.wait(waiting, timeout=1.0)
+            for hand in self._of(ready):
+                self._welcome(hand)
+            if not noted and time.monotonic() - began > _SECONDS_UNTIL_NOTE:
+                noted = True
+                what = f"{self._gpus:g} GPU" if self._gpus else "1 CPU"
+                _note(f"waiting for a worker to begin; each needs {what} that is free")
+        self.setup = self._readiness.setup
+
+    def _of(self, references: Sequence[Any]) -> list[_Hand]:
+        """Return the workers that wait for these references, or have a piece of that reference."""
+        found = set(references)
+        return [
+            hand
+            for hand in self._hands
+            if (hand.waits_for if hand.waits_for is not None else _first(hand)) in found
+        ]
+
+    def _welcome(self, hand: _Hand) -> None:
+        """Take note of what a worker says as it begins, and let it go on."""
+        try:
+            answer = self._ray.get(hand.waits_for)
+        except self._ray.exceptions.RayError as error:
+            self._lost(hand, error)
+            return
+        if hand.stage == "versions":
+            hand.name = f"the worker {answer.pop('pid')} on {answer.pop('host')}"
+            ours: Config = {
+                "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
+                "deformrs": __version__,
+                "torch": str(torch.__version__).partition("+")[0],
+            }
+            if answer != ours:
+                self._retire(hand, f"other versions: {difference(answer, ours)}")
+                return
+            hand.stage, hand.waits_for = "begin", hand.actor.begin.remote(self._order)
+            return
+        if isinstance(answer, DeformRSError):
+            self._retire(hand, str(answer))
+            return
+        if self._readiness is None:
+            self._readiness = answer
+        theirs, own = answer.setup, self._readiness.setup
+        if theirs != own:
+            there = {**theirs.config, "together": theirs.together}
+            here = {**own.config, "together": own.together}
+            self._retire(hand, f"not the same as the first one: {difference(there, here)}")
+        elif answer.counts != self._readiness.counts:
+            self._retire(hand, "its model predicts other classes for the same samples")
+        else:
+            hand.stage, hand.waits_for, hand.failures = "ready", None, 0
+            hand.sees_images = answer.sees_images
+
+    def _retire(self, hand: _Hand, reason: str) -> None:
+        """Give a worker no more pieces."""
+        self._hands.remove(hand)
+        self._retired.append((hand, reason))
+        self._ray.kill(hand.actor)
+        if self._hands:
+            _note(f"{hand.name} is not used ({reason})")
+
+    def _lost(self, hand: _Hand, error: Exception) -> None:
+        """Let a worker whose process died begin again; Ray starts it where there is room."""
+        hand.failures += 1
+        if hand.failures > PATIENCE:
+            self._retire(hand, f"it died {hand.failures} times in a row: {_reason(error)}")
+        elif isinstance(error, self._ray.exceptions.ActorDiedError):  # for good
+            self._hands.remove(hand)
+            again = _Hand(self._actors.remote(), failures=hand.failures)
+            self._revive(again)
+            self._hands.append(again)
+        else:
+            self._revive(hand)
+
+    def _check_left(self) -> None:
+        """Raise if no worker is left."""
+        if self._hands:
+            return
+        hand, reason = self._retired[-1]
+        raise ModelError(
+            f"{hand.name}, the last of {len(self._retired)},",
+            f"not usable ({reason})",
+            "must be able to sample",
+            "install the same versions on all machines, and put models where all of them find "
+            "them; then repeat the command",
+        )
+
+    # -------------------------------------------------- sampling
+
+    def sample(
+        self, pieces: Iterable[Sequence[int]], progress: Progress, tally_of: TallyOf
+    ) -> Iterator[Outcome]:
+        source = (_Task(tuple(indices)) for indices in pieces)
+        again: deque[_Task] = deque()
+        seen = time.monotonic()
+        while True:
+            self._recruit()
+            self._hand_out(source, again)
+            waiting = [
+                hand.waits_for if hand.waits_for is not None else _first(hand)
+                for hand in self._hands
+                if hand.waits_for is not None or hand.tasks
+            ]
+            if not any(hand.tasks for hand in self._hands) and not again:
+                return
+            self._check_left()
+            ready, _ = self._ray.wait(waiting, timeout=_SECONDS_BETWEEN_LOOKS)
+            if ready:  # and whatever else there is by now
+                ready, _ = self._ray.wait(waiting, num_returns=len(waiting), timeout=0)
+            now = time.monotonic()
+            self._capacity += (now - seen) * sum(hand.stage == "ready" for hand in self._hands)
+            seen = now
+            for hand in self._of(ready):
+                if hand.waits_for is not None:
+                    self._welcome(hand)
+                    continue
+                outcome = self._take(hand, again)
+                if outcome is not None:
+                    self._show(outcome, progress)
+                    yield outcome
+
+    def _hand_out(self, source: Iterator[_Task], again: deque[_Task]) -> None:
+        """Give pieces to the workers that have too few, first to those that have none."""
+        for held in range(_IN_FLIGHT):
+            for hand in self._hands:
+                if hand.stage != "ready" or len(hand.tasks) != held:
+                    continue
+                task = self._task_for(hand, source, again)
+                if task is not None:
+                    piece = None if hand.sees_images else self._piece(task.indices)
+                    reference = hand.actor.call.remote("sample", task.indices, piece)
+                    hand.tasks.append((reference, task))
+
+    def _task_for(self, hand: _Hand, source: Iterator[_Task], again: deque[_Task]) -> _Task | None:
+        """Return a piece for a worker: one that failed elsewhere, or the next one."""
+        others = [other for other in self._hands if other is not hand]
+        for task in again:
+            if hand not in task.tried or all(other in task.tried for other in others):
+                again.remove(task)
+                return task
+        return next(source, None)
+
+    def _piece(self, indices: tuple[int, ...]) -> Piece:
+        """Read images to be sent."""
+        piece = Piece.read(self._work.images, indices, self._work.num_classes)
+        return replace(piece, images=tuple(image.cpu() for image in piece.images))
+
+    def _take(self, hand: _Hand, again: deque[_Task]) -> Outcome | None:
+        """Return the outcome of the first piece of a worker; None if it is to be tried again."""
+        reference, task = hand.tasks.popleft()
+        try:
+            report: Report = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            # The one that was being sampled may be the cause; those behind it are not.
+            rest = [other for _, other in hand.tasks]
+            hand.tasks.clear()
+            again.extendleft(reversed(rest))
+            failure = ModelError(
+                f"{hand.name}", f"dead ({_reason(error)})", "must go on", "see Ray's log"
+            )
+            self._lost(hand, error)
+            return self._failed(task, hand, failure, again)
+        for note in report.notes:
+            _note(f"{hand.name}: {note}")
+        outcome = report.outcome
+        if outcome.error is None:
+            hand.failures = 0
+            self._busy += outcome.seconds
+            return outcome
+        hand.failures += 1
+        if hand.failures >= PATIENCE and len(self._hands) > 1:
+            again.extendleft(other for _, other in reversed(hand.tasks))
+            hand.tasks.clear()
+            self._retire(hand, f"{PATIENCE} pieces in a row failed there: {outcome.error}")
+        return self._failed(task, hand, outcome.error, again)
+
+    def _failed(
+        self, task: _Task, hand: _Hand, error: DeformRSError, again: deque[_Task]
+    ) -> Outcome | None:
+        """Return the outcome of a piece that failed too often; None if it is tried again."""
+        task.tried.append(hand)
+        task.error = error
+        if len(task.tried) >= ATTEMPTS:
+            return Outcome(task.indices, error=error)
+        again.append(task)
+        return None
+
+    def _show(self, outcome: Outcome, progress: Progress) -> None:
+        samples = sum(each.counts.n0 + each.counts.n for each in outcome.counts)
+        progress.sampled(samples)
+        progress.decided(len(outcome.counts))
+        number = sum(hand.stage == "ready" for hand in self._hands)
+        share = min(1.0, self._busy / self._capacity) if self._capacity else 1.0
+        progress.workers(f"{number} worker{'s' * (number != 1)}, {share:.0%} busy")
+
+    # -------------------------------------------------- the model
+
+    def check_same_model(self, indices: Sequence[int], done: Mapping[int, Result]) -> None:
+        hand = next(hand for hand in self._hands if hand.stage == "ready")
+        piece = None if hand.sees_images else self._piece(tuple(indices))
+        call = hand.actor.call.remote("check_same_model", tuple(indices), piece, dict(done))
+        error = self._ray.get(call)
+        if error is not None:
+            raise error
+
+    def changed(self) -> Difference | None:
+        calls = [hand.actor.call.remote("changed") for hand in self._hands if hand.stage == "ready"]
+        for call in calls:
+            try:
+                difference: Difference | None = self._ray.get(call)
+            except self._ray.exceptions.RayError:
+                continue  # it died, and with it what it remembered
+            if difference is not None:
+                return difference
+        return None
+
+    def close(self) -> None:
+        """Kill the actors, and Ray if it was started here."""
+        if not self._ray.is_initialized():
+            return
+        for hand in self._hands:
+            self._ray.kill(hand.actor)
+        self._hands = []
+        if self._own_cluster:
+            self._ray.shutdown()
+
+
+def _first(hand: _Hand) -> Any:
+    """Return the reference to the piece that a worker samples, if it has one."""
+    return hand.tasks[0][0] if hand.tasks else None
+
+
+def _reason(error: Exception) -> str:
+    """Return what Ray says of a death, in a line."""
+    return " ".join(str(error).split())[:300]
+
+
+def _note(text: str) -> None:
+    warnings.warn(text, ScarcityWarning, stacklevel=3)
