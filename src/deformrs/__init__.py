@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Translation,
         VectorField,
     )
+    from deformrs.engines import RayEngine
     from deformrs.errors import DeformRSError
     from deformrs.job import certify
     from deformrs.models import load_model
@@ -58,6 +59,7 @@ _HOMES = {
         "VectorField",
     ),
     "dataset": ("certify_dataset",),
+    "engines": ("RayEngine",),
     "errors": ("DeformRSError",),
     "job": ("certify",),
     "models": ("load_model",),
@@ -89,6 +91,7 @@ __all__ = [
     "NoiseLaw",
     "Patch",
     "Preparation",
+    "RayEngine",
     "Region",
     "Result",
     "Rotation",

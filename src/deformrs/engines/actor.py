@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,6 +31,24 @@ Loader = Callable[[Tensor], tuple[SmoothedClassifier, Config]]
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where the driver runs: a worker that finds the same folders works there too."""
+
+    folder: str
+    paths: tuple[str, ...]
+
+    @classmethod
+    def here(cls) -> Place:
+        return cls(str(Path.cwd()), tuple(path or str(Path.cwd()) for path in sys.path))
+
+    def enter(self) -> None:
+        """Change into the folder, from which paths are meant, and import from those of its code."""
+        if os.path.isdir(self.folder):
+            os.chdir(self.folder)
+        sys.path += [path for path in self.paths if path not in sys.path and os.path.exists(path)]
+
+
+@dataclass(frozen=True)
 class Order:
     """What a worker needs to begin."""
 
@@ -36,8 +56,6 @@ class Order:
     load: Loader
     images: Dataset | None
     """The images, where a worker may find them itself."""
-    folder: str
-    """The working directory of the driver, from which paths are meant."""
     threads: int
 
 
@@ -64,8 +82,6 @@ class Remote:
 
     def __init__(self, order: Order) -> None:
         torch.set_num_threads(order.threads)
-        if os.path.isdir(order.folder):
-            os.chdir(order.folder)
         classifier, about = order.load(order.work.first)
         images = order.images
         self._worker = Worker(replace(order.work, images=images or ()), classifier, about)
@@ -149,11 +165,14 @@ def actor_class() -> type:
                     found[package] = "not installed"
             return found | {"host": socket.gethostname(), "pid": str(os.getpid())}
 
-        def begin(self, order: Any) -> Any:
+        def begin(self, place: Any, boxed: Any) -> Any:
+            import ray
+
             from deformrs.engines.actor import Remote, portable
 
             try:
-                self._remote = Remote(order)
+                place.enter()  # before the order is read, whose modules lie there
+                self._remote = Remote(ray.get(boxed[0]))
             except (Exception, SystemExit) as error:
                 return portable(error)
             return self._remote.readiness

@@ -7,6 +7,8 @@ from the workers. A worker that dies costs the pieces it has, which are given to
 from __future__ import annotations
 
 import os
+import re
+import socket
 import sys
 import time
 import warnings
@@ -14,7 +16,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from pathlib import Path
 from pickle import PicklingError
 from typing import Any, Literal
 
@@ -25,7 +26,7 @@ from deformrs.bars import Progress
 from deformrs.checks import check_integer, is_real
 from deformrs.config import Config
 from deformrs.determinism import Difference
-from deformrs.engines.actor import Copy, Loader, Order, Readiness, Report, actor_class
+from deformrs.engines.actor import Copy, Loader, Order, Place, Readiness, Report, actor_class
 from deformrs.engines.engine import Engine, Outcome, Session, TallyOf, Work
 from deformrs.errors import (
     DeformRSError,
@@ -57,6 +58,11 @@ _SECONDS_UNTIL_NOTE = 30.0
 
 # glibc would give large blocks of memory back after every batch, and fetch them again.
 _MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1)}
+
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+_SECONDS_TO_CONNECT = 5.0
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,13 @@ class RayEngine(Engine):
 
     def start(self, work: Work, classifier: SmoothedClassifier) -> Session:
         return _RaySession(self, work, classifier)
+
+
+def _check_answers(address: str) -> None:
+    """Raise OSError unless something listens there. Ray itself would try for minutes."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), _SECONDS_TO_CONNECT).close()
 
 
 def _import_ray() -> Any:
@@ -169,6 +182,7 @@ class _RaySession(Session):
         quiet = {"logging_level": "error", "log_to_driver": False}
         if engine.address is not None:
             try:
+                _check_answers(engine.address)
                 ray.init(address=engine.address, **quiet)
             except (ConnectionError, ValueError, RuntimeError, OSError) as error:
                 raise InputError(
@@ -197,7 +211,6 @@ class _RaySession(Session):
             replace(work, images=(), first=work.first.cpu()),
             self._engine.load or Copy.of(classifier),
             work.images if getattr(work.images, "reads_files", False) else None,
-            str(Path.cwd()),
             threads=1,
         )
 
@@ -261,6 +274,9 @@ class _RaySession(Session):
         """Take note of what a worker says as it begins, and let it go on."""
         try:
             answer = self._ray.get(hand.waits_for)
+        except self._ray.exceptions.RayTaskError as error:
+            self._retire(hand, _reason(error))
+            return
         except self._ray.exceptions.RayError as error:
             self._lost(hand, error)
             return
@@ -274,7 +290,10 @@ class _RaySession(Session):
             if answer != ours:
                 self._retire(hand, f"other versions: {difference(answer, ours)}")
                 return
-            hand.stage, hand.waits_for = "begin", hand.actor.begin.remote(self._order)
+            hand.stage, hand.waits_for = (
+                "begin",
+                hand.actor.begin.remote(Place.here(), [self._order]),
+            )
             return
         if isinstance(answer, DeformRSError):
             self._retire(hand, str(answer))
@@ -473,7 +492,7 @@ def _first(hand: _Hand) -> Any:
 
 def _reason(error: Exception) -> str:
     """Return what Ray says of a death, in a line."""
-    return " ".join(str(error).split())[:300]
+    return " ".join(_COLOURS.sub("", str(error)).split())[:300]
 
 
 def _note(text: str) -> None:
