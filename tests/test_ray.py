@@ -212,6 +212,31 @@ def test_a_poisoned_image_is_named_after_the_others_are_done(
     assert 3 not in {json.loads(line)["index"] for line in waiting}
 
 
+def test_a_model_that_fails_for_every_image_ends_the_run(tmp_path: Path) -> None:
+    """Not after three attempts at each of thousands."""
+    images = [(POISON, 0)] * 40
+
+    class Undefined(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.calls = network(), 0
+
+        def forward(self, images: Tensor) -> Tensor:
+            self.calls += 1
+            scores: Tensor = self.inner(images)
+            return scores if self.calls <= 12 else scores * torch.nan  # after it was checked
+
+    with pytest.raises(ModelError, match="a logit of the model for the deformed image . is NaN"):
+        certify(
+            tmp_path,
+            RayEngine(workers=1),
+            images=images,
+            n=300,
+            classifier=smoothed(Undefined().eval()),
+        )
+    assert not load_run(tmp_path)
+
+
 class OutOfMemory(nn.Module):
     """A network that the first process of its kind has no memory for."""
 

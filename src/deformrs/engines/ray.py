@@ -47,11 +47,17 @@ ATTEMPTS = 3
 PATIENCE = 3
 """The failures in a row after which a worker gets no more pieces."""
 
+MOST_GIVEN_UP = 10
+"""The pieces that are given up before the run ends, if no other one succeeded."""
+
 _IN_FLIGHT = 2
 """The pieces that a worker has at a time: one is sampled, the other waits for it."""
 
 _SECONDS_BETWEEN_LOOKS = 5.0
 """The time after which the driver looks whether there is room for more workers."""
+
+_SECONDS_OF_REST = 1.0
+"""The time after which the driver asks whether a worker that died runs again."""
 
 _SECONDS_UNTIL_NOTE = 30.0
 """The time without any worker after which the driver says what it waits for."""
@@ -139,12 +145,43 @@ class _Hand:
     actor: Any
     name: str = "a worker"
     waits_for: Any = None
-    """The reference to its versions or its readiness; None once it is ready."""
-    stage: Literal["versions", "begin", "ready"] = "versions"
+    """The reference to its versions or its readiness; None once it is ready, or rests."""
+    stage: Literal["versions", "begin", "ready", "rests"] = "versions"
+    rests_until: float = 0.0
     sees_images: bool = False
     tasks: deque[tuple[Any, _Task]] = field(default_factory=deque)
     failures: int = 0
     """In a row."""
+
+
+class _Queue:
+    """The pieces that no worker has: those to be tried again first, then the others in order."""
+
+    def __init__(self, pieces: Iterable[Sequence[int]]) -> None:
+        self._source = (_Task(tuple(indices)) for indices in pieces)
+        self._again: deque[_Task] = deque()
+        self._next = next(self._source, None)
+
+    def __bool__(self) -> bool:
+        return bool(self._again) or self._next is not None
+
+    def put_back(self, tasks: Iterable[_Task]) -> None:
+        """Take back pieces that were not begun."""
+        self._again.extendleft(reversed([*tasks]))
+
+    def try_again(self, task: _Task) -> None:
+        """Take back a piece that failed."""
+        self._again.append(task)
+
+    def take(self, hand: _Hand, others: Sequence[_Hand]) -> _Task | None:
+        """Return a piece for a worker; one that failed there only if no other is left for it."""
+        for task in self._again:
+            if hand not in task.tried or all(other in task.tried for other in others):
+                self._again.remove(task)
+                return task
+        following = self._next
+        self._next = None if following is None else next(self._source, None)
+        return following
 
 
 class _RaySession(Session):
@@ -157,6 +194,7 @@ class _RaySession(Session):
         self._readiness: Readiness | None = None
         self._looked = -_SECONDS_BETWEEN_LOOKS
         self._busy = self._capacity = 0.0
+        self._given_up = 0
         try:
             self._gpus = self._gpus_of_a_worker()
             self._actors = self._ray.remote(actor_class()).options(
@@ -242,6 +280,12 @@ class _RaySession(Session):
             self._revive(hand)
             self._hands.append(hand)
 
+    def _wake(self) -> None:
+        """Let workers that have rested begin again."""
+        for hand in self._hands:
+            if hand.stage == "rests" and time.monotonic() >= hand.rests_until:
+                self._revive(hand)
+
     def _revive(self, hand: _Hand) -> None:
         """Let a worker begin, or begin again after its process died."""
         hand.stage, hand.waits_for = "versions", hand.actor.versions.remote()
@@ -250,9 +294,9 @@ class _RaySession(Session):
         began, noted = time.monotonic(), False
         while self._readiness is None:
             self._recruit()
-            waiting = [hand.waits_for for hand in self._hands]
+            self._wake()
             self._check_left()
-            ready, _ = self._ray.wait(waiting, timeout=1.0)
+            ready = self._wait(1.0)
             for hand in self._of(ready):
                 self._welcome(hand)
             if not noted and time.monotonic() - began > _SECONDS_UNTIL_NOTE:
@@ -260,6 +304,21 @@ class _RaySession(Session):
                 what = f"{self._gpus:g} GPU" if self._gpus else "1 CPU"
                 _note(f"waiting for a worker to begin; each needs {what} that is free")
         self.setup = self._readiness.setup
+
+    def _wait(self, seconds: float) -> list[Any]:
+        """Return the references to what workers have answered, after some time at the latest."""
+        waiting = [
+            hand.waits_for if hand.waits_for is not None else _first(hand)
+            for hand in self._hands
+            if hand.waits_for is not None or hand.tasks
+        ]
+        if not waiting:
+            time.sleep(seconds)
+            return []
+        ready, _ = self._ray.wait(waiting, timeout=seconds)
+        if ready:  # and whatever else there is by now
+            ready, _ = self._ray.wait(waiting, num_returns=len(waiting), timeout=0)
+        return list(ready)
 
     def _of(self, references: Sequence[Any]) -> list[_Hand]:
         """Return the workers that wait for these references, or have a piece of that reference."""
@@ -320,17 +379,18 @@ class _RaySession(Session):
             _note(f"{hand.name} is not used ({reason})")
 
     def _lost(self, hand: _Hand, error: Exception) -> None:
-        """Let a worker whose process died begin again; Ray starts it where there is room."""
-        hand.failures += 1
-        if hand.failures > PATIENCE:
-            self._retire(hand, f"it died {hand.failures} times in a row: {_reason(error)}")
-        elif isinstance(error, self._ray.exceptions.ActorDiedError):  # for good
-            self._hands.remove(hand)
-            again = _Hand(self._actors.remote(), failures=hand.failures)
-            self._revive(again)
-            self._hands.append(again)
-        else:
-            self._revive(hand)
+        """Let a worker whose process died begin again; Ray starts it where there is room.
+
+        Meanwhile its calls fail at once: it rests between them. Only deaths while it begins count.
+        """
+        hand.failures += hand.stage == "begin"
+        if hand.failures >= PATIENCE:
+            self._retire(hand, f"it died {hand.failures} times as it began: {_reason(error)}")
+            return
+        if isinstance(error, self._ray.exceptions.ActorDiedError):  # for good
+            hand.actor = self._actors.remote()
+        hand.stage, hand.waits_for = "rests", None
+        hand.rests_until = time.monotonic() + _SECONDS_OF_REST
 
     def _check_left(self) -> None:
         """Raise if no worker is left."""
@@ -350,23 +410,17 @@ class _RaySession(Session):
     def sample(
         self, pieces: Iterable[Sequence[int]], progress: Progress, tally_of: TallyOf
     ) -> Iterator[Outcome]:
-        source = (_Task(tuple(indices)) for indices in pieces)
-        again: deque[_Task] = deque()
+        queue = _Queue(pieces)
         seen = time.monotonic()
         while True:
             self._recruit()
-            self._hand_out(source, again)
-            waiting = [
-                hand.waits_for if hand.waits_for is not None else _first(hand)
-                for hand in self._hands
-                if hand.waits_for is not None or hand.tasks
-            ]
-            if not any(hand.tasks for hand in self._hands) and not again:
+            self._wake()
+            self._hand_out(queue)
+            if not queue and not any(hand.tasks for hand in self._hands):
                 return
             self._check_left()
-            ready, _ = self._ray.wait(waiting, timeout=_SECONDS_BETWEEN_LOOKS)
-            if ready:  # and whatever else there is by now
-                ready, _ = self._ray.wait(waiting, num_returns=len(waiting), timeout=0)
+            rests = any(hand.stage == "rests" for hand in self._hands)
+            ready = self._wait(_SECONDS_OF_REST if rests else _SECONDS_BETWEEN_LOOKS)
             now = time.monotonic()
             self._capacity += (now - seen) * sum(hand.stage == "ready" for hand in self._hands)
             seen = now
@@ -374,52 +428,41 @@ class _RaySession(Session):
                 if hand.waits_for is not None:
                     self._welcome(hand)
                     continue
-                outcome = self._take(hand, again)
+                outcome = self._take(hand, queue)
                 if outcome is not None:
                     self._show(outcome, progress)
                     yield outcome
 
-    def _hand_out(self, source: Iterator[_Task], again: deque[_Task]) -> None:
+    def _hand_out(self, queue: _Queue) -> None:
         """Give pieces to the workers that have too few, first to those that have none."""
         for held in range(_IN_FLIGHT):
             for hand in self._hands:
                 if hand.stage != "ready" or len(hand.tasks) != held:
                     continue
-                task = self._task_for(hand, source, again)
+                task = queue.take(hand, [other for other in self._hands if other is not hand])
                 if task is not None:
                     piece = None if hand.sees_images else self._piece(task.indices)
                     reference = hand.actor.call.remote("sample", task.indices, piece)
                     hand.tasks.append((reference, task))
-
-    def _task_for(self, hand: _Hand, source: Iterator[_Task], again: deque[_Task]) -> _Task | None:
-        """Return a piece for a worker: one that failed elsewhere, or the next one."""
-        others = [other for other in self._hands if other is not hand]
-        for task in again:
-            if hand not in task.tried or all(other in task.tried for other in others):
-                again.remove(task)
-                return task
-        return next(source, None)
 
     def _piece(self, indices: tuple[int, ...]) -> Piece:
         """Read images to be sent."""
         piece = Piece.read(self._work.images, indices, self._work.num_classes)
         return replace(piece, images=tuple(image.cpu() for image in piece.images))
 
-    def _take(self, hand: _Hand, again: deque[_Task]) -> Outcome | None:
+    def _take(self, hand: _Hand, queue: _Queue) -> Outcome | None:
         """Return the outcome of the first piece of a worker; None if it is to be tried again."""
         reference, task = hand.tasks.popleft()
         try:
             report: Report = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
             # The one that was being sampled may be the cause; those behind it are not.
-            rest = [other for _, other in hand.tasks]
-            hand.tasks.clear()
-            again.extendleft(reversed(rest))
+            self._take_back(hand, queue)
             failure = ModelError(
                 f"{hand.name}", f"dead ({_reason(error)})", "must go on", "see Ray's log"
             )
             self._lost(hand, error)
-            return self._failed(task, hand, failure, again)
+            return self._failed(task, hand, failure, queue)
         for note in report.notes:
             _note(f"{hand.name}: {note}")
         outcome = report.outcome
@@ -429,21 +472,28 @@ class _RaySession(Session):
             return outcome
         hand.failures += 1
         if hand.failures >= PATIENCE and len(self._hands) > 1:
-            again.extendleft(other for _, other in reversed(hand.tasks))
-            hand.tasks.clear()
+            self._take_back(hand, queue)
             self._retire(hand, f"{PATIENCE} pieces in a row failed there: {outcome.error}")
-        return self._failed(task, hand, outcome.error, again)
+        return self._failed(task, hand, outcome.error, queue)
+
+    def _take_back(self, hand: _Hand, queue: _Queue) -> None:
+        """Take the pieces that a worker has not begun."""
+        queue.put_back(task for _, task in hand.tasks)
+        hand.tasks.clear()
 
     def _failed(
-        self, task: _Task, hand: _Hand, error: DeformRSError, again: deque[_Task]
+        self, task: _Task, hand: _Hand, error: DeformRSError, queue: _Queue
     ) -> Outcome | None:
         """Return the outcome of a piece that failed too often; None if it is tried again."""
         task.tried.append(hand)
         task.error = error
-        if len(task.tried) >= ATTEMPTS:
-            return Outcome(task.indices, error=error)
-        again.append(task)
-        return None
+        if len(task.tried) < ATTEMPTS:
+            queue.try_again(task)
+            return None
+        self._given_up += 1
+        if self._given_up >= MOST_GIVEN_UP and not self._busy:
+            raise error  # nothing works: the rest of the dataset would not either
+        return Outcome(task.indices, error=error)
 
     def _show(self, outcome: Outcome, progress: Progress) -> None:
         samples = sum(each.counts.n0 + each.counts.n for each in outcome.counts)
