@@ -27,6 +27,7 @@ KEYS = {
         *("beside_batch_size", "beside_compiled", "precision"),
     ),
     "arrivals": ("data", "model", "by", "n", "images", "precision", "compiled"),
+    "engines": ("measure", "model", "images"),
 }
 """The fields that identify an entry of each table: a later one replaces an earlier one."""
 

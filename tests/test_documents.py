@@ -7,12 +7,16 @@ import doctest
 import importlib
 import pkgutil
 import re
+import shlex
 from pathlib import Path
 
+import click
 import pytest
+import yaml
 
 import deformrs
 from conftest import ROOT, python_blocks
+from deformrs.cli import commands
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 MODULES = [
@@ -28,6 +32,38 @@ def test_python_in_documents_runs(document: Path, monkeypatch: pytest.MonkeyPatc
     namespace: dict[str, object] = {"__name__": "tutorial"}
     for block in python_blocks(document):
         exec(compile(block, document.name, "exec"), namespace)
+
+
+def commands_in(document: Path) -> list[list[str]]:
+    """Return the command lines of a document, each as words."""
+    text = document.read_text().replace("\\\n", " ")
+    text = re.sub(r"entrypoint: >-\n((?:    .*\n)+)", lambda m: " ".join(m[1].split()) + "\n", text)
+    lines = re.findall(r"^ *(?:\.venv/bin/)?(deformrs [a-z]+ .*)$", text, flags=re.MULTILINE)
+    return [shlex.split(line, comments=True)[1:] for line in lines if "…" not in line]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_in_documents_have_the_options_they_name(document: Path) -> None:
+    for verb, *words in commands_in(document):
+        command = commands.get_command(click.Context(commands), verb)
+        assert command is not None, verb
+        command.make_context(verb, words)  # raises for an option or a value that there is not
+
+
+def test_the_manifest_for_kubernetes_is_a_job_of_ray() -> None:
+    text = (ROOT / "docs/scaling.md").read_text()
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
+    job = yaml.safe_load(block)
+    assert job["kind"] == "RayJob"
+    assert job["spec"]["entrypoint"].startswith("deformrs certify --model /data/net")
+    assert "--address auto" in job["spec"]["entrypoint"]
+    groups = [job["spec"]["rayClusterSpec"]["headGroupSpec"]]
+    groups += job["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    for group in groups:
+        pod = group["template"]["spec"]
+        mounted = {mount["name"] for each in pod["containers"] for mount in each["volumeMounts"]}
+        assert mounted == {volume["name"] for volume in pod["volumes"]}
+    assert len([c for c in commands_in(ROOT / "docs/scaling.md") if "--address" in c]) == 2
 
 
 def test_the_readme_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

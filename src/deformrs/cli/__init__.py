@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import platform
 import sys
 import warnings
 from importlib import import_module
@@ -16,6 +14,7 @@ import click
 from deformrs import __version__
 from deformrs.cli.terminal import echo
 from deformrs.errors import DeformRSError, InputError, ScarcityWarning, did_you_mean, reason_of
+from deformrs.memory import keep_freed_memory
 
 
 def main() -> None:
@@ -172,20 +171,7 @@ def commands() -> None:
     Example:
       deformrs quickstart
     """
-    _keep_freed_memory()
-
-
-def _keep_freed_memory() -> None:
-    """Keep large blocks of memory in the process instead of returning them after every batch.
-
-    Page faults would cost more than the arithmetic of a small network. This must happen before
-    torch allocates, and only glibc needs it.
-    """
-    if platform.libc_ver()[0] == "glibc":
-        libc = ctypes.CDLL(None)
-        mmap_threshold, trim_threshold = -3, -1
-        libc.mallopt(mmap_threshold, 2**30)
-        libc.mallopt(trim_threshold, 2**31 - 1)
+    keep_freed_memory()
 
 
 if __name__ == "__main__":

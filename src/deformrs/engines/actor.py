@@ -21,6 +21,7 @@ from deformrs.errors import DeformRSError, InputError, ModelError, ScarcityWarni
 from deformrs.execution import chosen_device
 from deformrs.fingerprints import tensor_digest
 from deformrs.inputs import Dataset, read_image
+from deformrs.memory import keep_freed_memory
 from deformrs.pieces import Piece
 from deformrs.randomness import Stage
 from deformrs.runs import Result
@@ -81,6 +82,7 @@ class Remote:
     """The part of the actor that needs this package."""
 
     def __init__(self, order: Order) -> None:
+        keep_freed_memory()
         torch.set_num_threads(order.threads)
         classifier, about = order.load(order.work.first)
         images = order.images

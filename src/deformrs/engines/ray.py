@@ -62,9 +62,6 @@ _SECONDS_OF_REST = 1.0
 _SECONDS_UNTIL_NOTE = 30.0
 """The time without any worker after which the driver says what it waits for."""
 
-# glibc would give large blocks of memory back after every batch, and fetch them again.
-_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1)}
-
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -202,7 +199,6 @@ class _RaySession(Session):
                 num_gpus=self._gpus,
                 max_restarts=-1,
                 max_task_retries=0,
-                runtime_env={"env_vars": _MEMORY},
             )
             self._order = self._sent(self._order_for(classifier))
             self._wait_for_the_first()
