@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import click
@@ -30,18 +31,21 @@ from deformrs.cli.overview import Overview
 from deformrs.cli.parameters import is_typed, split_list
 from deformrs.cli.progress import Advance, Downloads, step
 from deformrs.cli.terminal import echo, print_plain
+from deformrs.config import Config
 from deformrs.dataset import begin, run_method, run_seed, select_indices
 from deformrs.engines import Engine
 from deformrs.errors import InputError, quoted
 from deformrs.geometry import size_of
 from deformrs.job import Job
 from deformrs.report.captions import region_example, set_words
-from deformrs.report.summary import count_certified, noise_words, summarise
+from deformrs.report.radii import radius_of
+from deformrs.report.summary import count_certified, noise_words
 from deformrs.rounding import format_alpha, percent_down, percent_up
 from deformrs.runs import CertifiedRun, Result, read_config
 from deformrs.runs.folder import begun_config
 from deformrs.sampling import Progress
 from deformrs.stopping import Query, RadiusQuery, parse_queries
+from deformrs.units import unit_px
 
 
 @click.command()
@@ -114,7 +118,7 @@ def certify(
             "note: the model was trained on these images; their certified accuracy says little",
             err=True,
         )
-    results = certify_job(
+    totals = certify_job(
         job,
         sampling,
         task.out,
@@ -124,14 +128,14 @@ def certify(
         together=engine.together,
         dry_run=dry_run,
     )
-    if dry_run:
+    if totals is None:
         return
     stopping = sampling.stopping(queries)
     averaged = not stopping or bool(stopping.tolerance)
-    print_plain(console, *summary(results, queries, averaged=averaged))
-    together = set_words(CertifiedRun(read_config(task.out), results))
+    print_plain(console, *totals.lines(averaged=averaged))
+    together = set_words(totals.run(read_config(task.out)))
     print_plain(console, *([f"  {together}"] if together else []))
-    blocks = results[0].certificate.space.blocks
+    blocks = totals.first.certificate.space.blocks
     region = "" if queries or len(blocks) == 1 else region_example(blocks)
     query = f' --region "{region}"' if region else ""
     print_plain(console, "", f"next: deformrs report {quoted(task.out)}{query}")
@@ -147,11 +151,11 @@ def certify_job(
     engine: Engine | None = None,
     together: int | None = None,
     dry_run: bool = False,
-) -> list[Result]:
+) -> Totals | None:
     """Certify the images of a job into the run folder `out`, and show the progress.
 
     Before the first sample it says what is certified and how long that will take; a dry run stops
-    there, writes nothing and returns no results.
+    there, writes nothing and returns None.
     """
     is_new = sampling.seed is None and begun_config(out) is None
     method = run_method(out, sampling.method, sampling.n)
@@ -206,14 +210,13 @@ def certify_job(
     else:
         print_plain(console, f"all {total:,} images are certified already: read from {out}")
     if dry_run:
-        return []
+        return None
     watch = AccuracyWatch(total, job.num_classes, overview.likely_causes, _warn)
-    certified = []
     with step(console, "certifying", total) as display.advance:
         for result in results:
-            certified.append(display.add(result))
+            display.add(result)
             watch.add(result)
-    return certified
+    return display.totals
 
 
 def _warn(text: str) -> None:
@@ -226,11 +229,10 @@ class _Display:
     advance: Advance
 
     def __init__(self, queries: Sequence[Query], total: int, samples_per_image: int | None) -> None:
-        self._certified = dict.fromkeys(queries, 0)
+        self.totals = Totals(queries)
         self._total = total
         self._samples_per_image = samples_per_image
         self._began = time.monotonic()
-        self._results = 0
         # Several images may be sampled together, before the result of the first.
         self._sampled = self._decided = 0
         # Of this process, without what was read from the folder.
@@ -259,16 +261,13 @@ class _Display:
     def working(self, words: str) -> None:
         self._workers = words
 
-    def add(self, result: Result) -> Result:
-        self._results += 1
+    def add(self, result: Result) -> None:
+        self.totals.add(result)
         if self._samples_per_image is None:
             self._decided = max(0, self._decided - 1)
         elif self._sampled >= self._samples_per_image:  # not read from the folder
             self._sampled -= self._samples_per_image
-        for query in self._certified:
-            self._certified[query] += count_certified([result], query)
         self._show()
-        return result
 
     def _show(self) -> None:
         ahead, own = float(self._decided), float(self._own_images)
@@ -281,50 +280,82 @@ class _Display:
             words.append(f"{own / seconds:.3g} img/s")
             words.append(f"{self._own_samples / seconds:,.0f} samples/s")
         words += [self._workers] if self._workers else []
-        if self._results:
+        done = self.totals.images
+        if done:
             words += [
-                f"{percent_down(count, self._results)} % {query.words}"
-                for query, count in self._certified.items()
+                f"{percent_down(count, done)} % {query.words}"
+                for query, count in self.totals.certified.items()
             ]
-        self.advance(min(self._results + ahead, self._total), ", ".join(words))
+        self.advance(min(done + ahead, self._total), ", ".join(words))
 
 
-def summary(
-    results: Sequence[Result], queries: Sequence[Query], *, averaged: bool = True
-) -> list[str]:
-    """Return the summary of a run, as lines.
+class Totals:
+    """The counts of a run, added up as its results come: they are too many to be kept."""
 
-    The average radius is left out unless `averaged`: where sampling stops once queries are
-    decided, it would say little.
-    """
-    first = results[0].certificate
-    counts = summarise(results)
+    def __init__(self, queries: Sequence[Query]) -> None:
+        self.images = self.right = self.abstained = self.plain_right = self.samples = 0
+        self.certified = dict.fromkeys(queries, 0)
+        self.least, self.most = 10**18, 0
+        self._radii = Fraction(0)
+        self._sizes: dict[float, Result] = {}
+        """A result for each number of pixels in a unit."""
 
-    def share(count: int) -> str:
-        return f"{percent_down(count, counts.total):>6} %   {count} of {counts.total}"
+    def add(self, result: Result) -> None:
+        """Count one more result."""
+        certificate, n = result.certificate, result.certificate.counts.n
+        self.images += 1
+        self.right += result.correct
+        self.abstained += certificate.prediction is None
+        self.plain_right += result.plain == result.label
+        self.samples += n
+        self.least, self.most = min(self.least, n), max(self.most, n)
+        for query in self.certified:
+            self.certified[query] += count_certified([result], query)
+        if result.correct:
+            self._radii += radius_of(result, 0)
+        self._sizes.setdefault(unit_px(certificate.space.size), result)
 
-    # Where sampling stops once other radii are decided, abstention is not.
-    zero = any(isinstance(q, RadiusQuery) and not re.search("[1-9]", q.text) for q in queries)
-    so_far = "" if averaged or zero else "   when sampling stopped"
-    lines = [
-        f"{noise_words(results)}, {_samples(results)}, alpha = {format_alpha(first.alpha)}",
-        f"  model alone is right          {share(counts.plain or 0)}",
-        f"  smoothed model is right       {share(counts.right)}{so_far}",
-        f"  abstains                      {percent_up(counts.abstained, counts.total):>6} %   "
-        f"{counts.abstained} of {counts.total}{so_far}",
-    ]
-    for query in queries:
-        certified = share(count_certified(results, query))
-        lines.append(f"  right, certified {query.words:<12} {certified}")
-    if len(first.radii) == 1 and averaged:
-        mean = first.space.blocks[0].unit.format_down(counts.averages[0])
-        lines.append(f"  average certified radius      {mean:>8}")
-    return lines
+    @property
+    def first(self) -> Result:
+        """The first result."""
+        return next(iter(self._sizes.values()))
 
+    def run(self, config: Config) -> CertifiedRun:
+        """Return a run of as many results, each of which stands for its settings alone."""
+        return CertifiedRun(config, [self.first] * self.images)
 
-def _samples(results: Sequence[Result]) -> str:
-    numbers = [result.certificate.counts.n for result in results]
-    if min(numbers) == max(numbers):
-        return f"n = {numbers[0]:,}"
-    mean = sum(numbers) / len(numbers)
-    return f"n = {min(numbers):,} to {max(numbers):,} ({mean:,.0f} on average)"
+    def lines(self, *, averaged: bool = True) -> list[str]:
+        """Return the summary of the run, as lines.
+
+        The average radius is left out unless `averaged`: where sampling stops once queries are
+        decided, it would say little.
+        """
+        first, queries = self.first.certificate, self.certified
+        # Where sampling stops once other radii are decided, abstention is not.
+        zero = any(isinstance(q, RadiusQuery) and not re.search("[1-9]", q.text) for q in queries)
+        so_far = "" if averaged or zero else "   when sampling stopped"
+        noise, alpha = noise_words([*self._sizes.values()]), format_alpha(first.alpha)
+        abstained = percent_up(self.abstained, self.images)
+        lines = [
+            f"{noise}, {self._n}, alpha = {alpha}",
+            f"  model alone is right          {self._share(self.plain_right)}",
+            f"  smoothed model is right       {self._share(self.right)}{so_far}",
+            f"  abstains                      {abstained:>6} %   "
+            f"{self.abstained} of {self.images}{so_far}",
+        ]
+        for query, count in queries.items():
+            lines.append(f"  right, certified {query.words:<12} {self._share(count)}")
+        if len(first.radii) == 1 and averaged:
+            mean = first.space.blocks[0].unit.format_down(self._radii / self.images)
+            lines.append(f"  average certified radius      {mean:>8}")
+        return lines
+
+    def _share(self, count: int) -> str:
+        return f"{percent_down(count, self.images):>6} %   {count} of {self.images}"
+
+    @property
+    def _n(self) -> str:
+        if self.least == self.most:
+            return f"n = {self.most:,}"
+        mean = self.samples / self.images
+        return f"n = {self.least:,} to {self.most:,} ({mean:,.0f} on average)"

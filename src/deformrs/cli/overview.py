@@ -24,6 +24,7 @@ from deformrs.pieces import images_together
 from deformrs.plan import SamplingPlan
 from deformrs.randomness import Stage
 from deformrs.runs import CONFIG, read_run
+from deformrs.runs.backlog import BACKLOG
 from deformrs.runs.folder import begun_config
 from deformrs.runs.tally import PARTIAL
 from deformrs.space import Space
@@ -108,6 +109,8 @@ class Overview:
             state = f"{done:,} of {total:,} images are certified already, and read from there"
         if (self.out / PARTIAL).exists():
             state += "; samples of an interrupted image are kept"
+        if (self.out / BACKLOG).exists():
+            state += "; results that came before their turn are kept"
         noise = classifier.noise.describe(space) + content_words(classifier.noise, space)
         method = self.plan.method_for(classifier.noise, space).name
         execution = self._execution + f", compiled ({compiled})" * (compiled != "no")

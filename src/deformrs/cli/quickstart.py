@@ -76,9 +76,11 @@ def quickstart(out: Path, digits: int, epochs: int, n: int, alpha: float, seed: 
 
     model = ModelOptions(str(out), precision="float32", device="cpu")
     job = prepare(model, DataOptions("digits"), SMOOTHING, out)
-    results = certify_job(job, sampling, out, console, [RadiusQuery("30deg")])
+    certify_job(job, sampling, out, console, [RadiusQuery("30deg")])
 
-    write_report([read_run(out)], report, radii=RADII, images=StoredImages())
+    run = read_run(out)
+    results = run.results
+    write_report([run], report, radii=RADII, images=StoredImages())
     exhibits = [result.index for result in one_per_class(results)][::2]
     if exhibits:
         gallery(out, indices=exhibits, columns=4, path=out / GALLERY)
