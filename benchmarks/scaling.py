@@ -36,7 +36,7 @@ from deformrs import RayEngine, Stopping, certify_dataset
 from deformrs.bars import Progress
 from deformrs.memory import keep_freed_memory
 from deformrs.runs import Result, load_run, read_times
-from subject import Options, load_subject
+from subject import Options, Subject, load_subject
 
 Floats = NDArray[np.float64]
 Part = Literal["check", "simulate"]
@@ -151,10 +151,13 @@ class Measured:
 
 
 def certify(
-    images: int, stopping: Stopping, folder: Path, engine: RayEngine | None = None
+    subject: Subject,
+    images: int,
+    stopping: Stopping,
+    folder: Path,
+    engine: RayEngine | None = None,
 ) -> Measured:
     """Certify digits, on Ray from when all workers sample."""
-    subject = load_subject(Options(precision="float32"))
     arrivals: list[tuple[float, int]] = []
     done = 0
 
@@ -193,6 +196,7 @@ def certify(
 
 def check(images: int, console: Console) -> dict[str, Floats]:
     """Print predicted and real times; return the samples of each image by mode."""
+    subject = load_subject(Options(precision="float32"))
     torch.set_num_threads(1)
     table = Table("mode", "workers", "predicted", "real", "real / predicted")
     found = {}
@@ -202,14 +206,14 @@ def check(images: int, console: Console) -> dict[str, Floats]:
     ):
         with TemporaryDirectory() as place:
             folder = Path(place)
-            own = certify(images, stopping, folder / "own")
+            own = certify(subject, images, stopping, folder / "own")
             found[mode] = own.samples
             # Times of a piece are divided equally among its images.
             pieces = np.add.reduceat(own.seconds, np.arange(0, len(own.seconds), 8))
             for workers in (1, 2):
                 predicted = simulate(pieces.tolist(), workers).seconds
                 engine = RayEngine(workers=workers, gpus_per_worker=0.0)
-                real = certify(images, stopping, folder / str(workers), engine).elapsed
+                real = certify(subject, images, stopping, folder / str(workers), engine).elapsed
                 ratio = f"{real / predicted:.2f}"
                 table.add_row(mode, str(workers), f"{predicted:.1f} s", f"{real:.1f} s", ratio)
     console.print(table)
