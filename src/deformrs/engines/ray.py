@@ -129,14 +129,14 @@ class _Task:
     """A piece that is to be sampled."""
 
     indices: tuple[int, ...]
-    tried: list[_Hand] = field(default_factory=list)
+    tried: list[_Handle] = field(default_factory=list)
     """The workers that failed at it."""
     error: DeformRSError | None = None
     """The last failure."""
 
 
 @dataclass(eq=False)
-class _Hand:
+class _Handle:
     """A worker, as the driver sees it."""
 
     actor: Any
@@ -170,10 +170,10 @@ class _Queue:
         """Take back a piece that failed."""
         self._again.append(task)
 
-    def take(self, hand: _Hand, others: Sequence[_Hand]) -> _Task | None:
-        """Return a piece for a worker; one that failed there only if no other is left for it."""
+    def take(self, handle: _Handle, handles: Sequence[_Handle]) -> _Task | None:
+        """Return a piece for a worker; one that failed there only if all of them tried it."""
         for task in self._again:
-            if hand not in task.tried or all(other in task.tried for other in others):
+            if handle not in task.tried or all(other in task.tried for other in handles):
                 self._again.remove(task)
                 return task
         following = self._next
@@ -186,8 +186,8 @@ class _RaySession(Session):
         self._ray = _import_ray()
         self._engine, self._work = engine, work
         self._own_cluster = self._connect()
-        self._hands: list[_Hand] = []
-        self._retired: list[tuple[_Hand, str]] = []
+        self._handles: list[_Handle] = []
+        self._retired: list[tuple[_Handle, str]] = []
         self._readiness: Readiness | None = None
         self._looked = -_SECONDS_BETWEEN_LOOKS
         self._busy = self._capacity = 0.0
@@ -271,20 +271,20 @@ class _RaySession(Session):
             there = self._ray.cluster_resources()
             room = there.get("GPU", 0) / self._gpus if self._gpus else there.get("CPU", 1)
             number = max(1, int(room))
-        for _ in range(number - len(self._hands) - len(self._retired)):
-            hand = _Hand(self._actors.remote())
-            self._revive(hand)
-            self._hands.append(hand)
+        for _ in range(number - len(self._handles) - len(self._retired)):
+            handle = _Handle(self._actors.remote())
+            self._revive(handle)
+            self._handles.append(handle)
 
     def _wake(self) -> None:
         """Let workers that have rested begin again."""
-        for hand in self._hands:
-            if hand.stage == "rests" and time.monotonic() >= hand.rests_until:
-                self._revive(hand)
+        for handle in self._handles:
+            if handle.stage == "rests" and time.monotonic() >= handle.rests_until:
+                self._revive(handle)
 
-    def _revive(self, hand: _Hand) -> None:
+    def _revive(self, handle: _Handle) -> None:
         """Let a worker begin, or begin again after its process died."""
-        hand.stage, hand.waits_for = "versions", hand.actor.versions.remote()
+        handle.stage, handle.waits_for = "versions", handle.actor.versions.remote()
 
     def _wait_for_the_first(self) -> None:
         began, noted = time.monotonic(), False
@@ -293,8 +293,8 @@ class _RaySession(Session):
             self._wake()
             self._check_left()
             ready = self._wait(1.0)
-            for hand in self._of(ready):
-                self._welcome(hand)
+            for handle in self._of(ready):
+                self._welcome(handle)
             if not noted and time.monotonic() - began > _SECONDS_UNTIL_NOTE:
                 noted = True
                 what = f"{self._gpus:g} GPU" if self._gpus else "1 CPU"
@@ -304,9 +304,9 @@ class _RaySession(Session):
     def _wait(self, seconds: float) -> list[Any]:
         """Return the references to what workers have answered, after some time at the latest."""
         waiting = [
-            hand.waits_for if hand.waits_for is not None else _first(hand)
-            for hand in self._hands
-            if hand.waits_for is not None or hand.tasks
+            handle.waits_for if handle.waits_for is not None else _first(handle)
+            for handle in self._handles
+            if handle.waits_for is not None or handle.tasks
         ]
         if not waiting:
             time.sleep(seconds)
@@ -316,42 +316,42 @@ class _RaySession(Session):
             ready, _ = self._ray.wait(waiting, num_returns=len(waiting), timeout=0)
         return list(ready)
 
-    def _of(self, references: Sequence[Any]) -> list[_Hand]:
+    def _of(self, references: Sequence[Any]) -> list[_Handle]:
         """Return the workers that wait for these references, or have a piece of that reference."""
         found = set(references)
         return [
-            hand
-            for hand in self._hands
-            if (hand.waits_for if hand.waits_for is not None else _first(hand)) in found
+            handle
+            for handle in self._handles
+            if (handle.waits_for if handle.waits_for is not None else _first(handle)) in found
         ]
 
-    def _welcome(self, hand: _Hand) -> None:
+    def _welcome(self, handle: _Handle) -> None:
         """Take note of what a worker says as it begins, and let it go on."""
         try:
-            answer = self._ray.get(hand.waits_for)
+            answer = self._ray.get(handle.waits_for)
         except self._ray.exceptions.RayTaskError as error:
-            self._retire(hand, _reason(error))
+            self._retire(handle, _reason(error))
             return
         except self._ray.exceptions.RayError as error:
-            self._lost(hand, error)
+            self._lost(handle, error)
             return
-        if hand.stage == "versions":
-            hand.name = f"the worker {answer.pop('pid')} on {answer.pop('host')}"
+        if handle.stage == "versions":
+            handle.name = f"the worker {answer.pop('pid')} on {answer.pop('host')}"
             ours: Config = {
                 "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
                 "deformrs": __version__,
                 "torch": str(torch.__version__).partition("+")[0],
             }
             if answer != ours:
-                self._retire(hand, f"other versions: {difference(answer, ours)}")
+                self._retire(handle, f"other versions: {difference(answer, ours)}")
                 return
-            hand.stage, hand.waits_for = (
+            handle.stage, handle.waits_for = (
                 "begin",
-                hand.actor.begin.remote(Place.here(), [self._order]),
+                handle.actor.begin.remote(Place.here(), [self._order]),
             )
             return
         if isinstance(answer, DeformRSError):
-            self._retire(hand, str(answer))
+            self._retire(handle, str(answer))
             return
         if self._readiness is None:
             self._readiness = answer
@@ -359,42 +359,42 @@ class _RaySession(Session):
         if theirs != own:
             there = {**theirs.config, "together": theirs.together}
             here = {**own.config, "together": own.together}
-            self._retire(hand, f"not the same as the first one: {difference(there, here)}")
+            self._retire(handle, f"not the same as the first one: {difference(there, here)}")
         elif answer.counts != self._readiness.counts:
-            self._retire(hand, "its model predicts other classes for the same samples")
+            self._retire(handle, "its model predicts other classes for the same samples")
         else:
-            hand.stage, hand.waits_for, hand.failures = "ready", None, 0
-            hand.sees_images = answer.sees_images
+            handle.stage, handle.waits_for, handle.failures = "ready", None, 0
+            handle.sees_images = answer.sees_images
 
-    def _retire(self, hand: _Hand, reason: str) -> None:
+    def _retire(self, handle: _Handle, reason: str) -> None:
         """Give a worker no more pieces."""
-        self._hands.remove(hand)
-        self._retired.append((hand, reason))
-        self._ray.kill(hand.actor)
-        if self._hands:
-            _note(f"{hand.name} is not used ({reason})")
+        self._handles.remove(handle)
+        self._retired.append((handle, reason))
+        self._ray.kill(handle.actor)
+        if self._handles:
+            _note(f"{handle.name} is not used ({reason})")
 
-    def _lost(self, hand: _Hand, error: Exception) -> None:
+    def _lost(self, handle: _Handle, error: Exception) -> None:
         """Let a worker whose process died begin again; Ray starts it where there is room.
 
         Meanwhile its calls fail at once: it rests between them. Only deaths while it begins count.
         """
-        hand.failures += hand.stage == "begin"
-        if hand.failures >= PATIENCE:
-            self._retire(hand, f"it died {hand.failures} times as it began: {_reason(error)}")
+        handle.failures += handle.stage == "begin"
+        if handle.failures >= PATIENCE:
+            self._retire(handle, f"it died {handle.failures} times as it began: {_reason(error)}")
             return
         if isinstance(error, self._ray.exceptions.ActorDiedError):  # for good
-            hand.actor = self._actors.remote()
-        hand.stage, hand.waits_for = "rests", None
-        hand.rests_until = time.monotonic() + _SECONDS_OF_REST
+            handle.actor = self._actors.remote()
+        handle.stage, handle.waits_for = "rests", None
+        handle.rests_until = time.monotonic() + _SECONDS_OF_REST
 
     def _check_left(self) -> None:
         """Raise if no worker is left."""
-        if self._hands:
+        if self._handles:
             return
-        hand, reason = self._retired[-1]
+        handle, reason = self._retired[-1]
         raise ModelError(
-            f"{hand.name}, the last of {len(self._retired)},",
+            f"{handle.name}, the last of {len(self._retired)},",
             f"not usable ({reason})",
             "must be able to sample",
             "install the same versions on all machines, and put models where all of them find "
@@ -411,77 +411,79 @@ class _RaySession(Session):
         while True:
             self._recruit()
             self._wake()
-            self._hand_out(queue)
-            if not queue and not any(hand.tasks for hand in self._hands):
+            self._assign(queue)
+            if not queue and not any(handle.tasks for handle in self._handles):
                 return
             self._check_left()
-            rests = any(hand.stage == "rests" for hand in self._hands)
+            rests = any(handle.stage == "rests" for handle in self._handles)
             ready = self._wait(_SECONDS_OF_REST if rests else _SECONDS_BETWEEN_LOOKS)
             now = time.monotonic()
-            self._capacity += (now - seen) * sum(hand.stage == "ready" for hand in self._hands)
+            self._capacity += (now - seen) * sum(
+                handle.stage == "ready" for handle in self._handles
+            )
             seen = now
-            for hand in self._of(ready):
-                if hand.waits_for is not None:
-                    self._welcome(hand)
+            for handle in self._of(ready):
+                if handle.waits_for is not None:
+                    self._welcome(handle)
                     continue
-                outcome = self._take(hand, queue)
+                outcome = self._take(handle, queue)
                 if outcome is not None:
                     self._show(outcome, progress)
                     yield outcome
 
-    def _hand_out(self, queue: _Queue) -> None:
+    def _assign(self, queue: _Queue) -> None:
         """Give pieces to the workers that have too few, first to those that have none."""
         for held in range(_IN_FLIGHT):
-            for hand in self._hands:
-                if hand.stage != "ready" or len(hand.tasks) != held:
+            for handle in self._handles:
+                if handle.stage != "ready" or len(handle.tasks) != held:
                     continue
-                task = queue.take(hand, [other for other in self._hands if other is not hand])
+                task = queue.take(handle, self._handles)
                 if task is not None:
-                    piece = None if hand.sees_images else self._piece(task.indices)
-                    reference = hand.actor.call.remote("sample", task.indices, piece)
-                    hand.tasks.append((reference, task))
+                    piece = None if handle.sees_images else self._piece(task.indices)
+                    reference = handle.actor.call.remote("sample", task.indices, piece)
+                    handle.tasks.append((reference, task))
 
     def _piece(self, indices: tuple[int, ...]) -> Piece:
         """Read images to be sent."""
         piece = Piece.read(self._work.images, indices, self._work.num_classes)
         return replace(piece, images=tuple(image.cpu() for image in piece.images))
 
-    def _take(self, hand: _Hand, queue: _Queue) -> Outcome | None:
+    def _take(self, handle: _Handle, queue: _Queue) -> Outcome | None:
         """Return the outcome of the first piece of a worker; None if it is to be tried again."""
-        reference, task = hand.tasks.popleft()
+        reference, task = handle.tasks.popleft()
         try:
             report: Report = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
             # The one that was being sampled may be the cause; those behind it are not.
-            self._take_back(hand, queue)
+            self._take_back(handle, queue)
             failure = ModelError(
-                f"{hand.name}", f"dead ({_reason(error)})", "must go on", "see Ray's log"
+                f"{handle.name}", f"dead ({_reason(error)})", "must go on", "see Ray's log"
             )
-            self._lost(hand, error)
-            return self._failed(task, hand, failure, queue)
+            self._lost(handle, error)
+            return self._failed(task, handle, failure, queue)
         for note in report.notes:
-            _note(f"{hand.name}: {note}")
+            _note(f"{handle.name}: {note}")
         outcome = report.outcome
         if outcome.error is None:
-            hand.failures = 0
+            handle.failures = 0
             self._busy += outcome.seconds
             return outcome
-        hand.failures += 1
-        if hand.failures >= PATIENCE and len(self._hands) > 1:
-            self._take_back(hand, queue)
-            self._retire(hand, f"{PATIENCE} pieces in a row failed there: {outcome.error}")
-        return self._failed(task, hand, outcome.error, queue)
+        handle.failures += 1
+        if handle.failures >= PATIENCE and len(self._handles) > 1:
+            self._take_back(handle, queue)
+            self._retire(handle, f"{PATIENCE} pieces in a row failed there: {outcome.error}")
+        return self._failed(task, handle, outcome.error, queue)
 
-    def _take_back(self, hand: _Hand, queue: _Queue) -> None:
+    def _take_back(self, handle: _Handle, queue: _Queue) -> None:
         """Take the pieces that a worker has not begun."""
-        queue.put_back(task for _, task in hand.tasks)
-        hand.tasks.clear()
+        queue.put_back(task for _, task in handle.tasks)
+        handle.tasks.clear()
 
     def _failed(
-        self, task: _Task, hand: _Hand, error: DeformRSError, queue: _Queue
+        self, task: _Task, handle: _Handle, error: DeformRSError, queue: _Queue
     ) -> Outcome | None:
         """Return the outcome of a piece that failed too often; None if it is tried again."""
-        task.tried.append(hand)
+        task.tried.append(handle)
         task.error = error
         if len(task.tried) < ATTEMPTS:
             queue.try_again(task)
@@ -495,22 +497,26 @@ class _RaySession(Session):
         samples = sum(each.counts.n0 + each.counts.n for each in outcome.counts)
         progress.sampled(samples)
         progress.decided(len(outcome.counts))
-        number = sum(hand.stage == "ready" for hand in self._hands)
+        number = sum(handle.stage == "ready" for handle in self._handles)
         share = min(1.0, self._busy / self._capacity) if self._capacity else 1.0
         progress.workers(f"{number} worker{'s' * (number != 1)}, {share:.0%} busy")
 
     # -------------------------------------------------- the model
 
     def check_same_model(self, indices: Sequence[int], done: Mapping[int, Result]) -> None:
-        hand = next(hand for hand in self._hands if hand.stage == "ready")
-        piece = None if hand.sees_images else self._piece(tuple(indices))
-        call = hand.actor.call.remote("check_same_model", tuple(indices), piece, dict(done))
+        handle = next(handle for handle in self._handles if handle.stage == "ready")
+        piece = None if handle.sees_images else self._piece(tuple(indices))
+        call = handle.actor.call.remote("check_same_model", tuple(indices), piece, dict(done))
         error = self._ray.get(call)
         if error is not None:
             raise error
 
     def changed(self) -> Difference | None:
-        calls = [hand.actor.call.remote("changed") for hand in self._hands if hand.stage == "ready"]
+        calls = [
+            handle.actor.call.remote("changed")
+            for handle in self._handles
+            if handle.stage == "ready"
+        ]
         for call in calls:
             try:
                 difference: Difference | None = self._ray.get(call)
@@ -524,16 +530,16 @@ class _RaySession(Session):
         """Kill the actors, and Ray if it was started here."""
         if not self._ray.is_initialized():
             return
-        for hand in self._hands:
-            self._ray.kill(hand.actor)
-        self._hands = []
+        for handle in self._handles:
+            self._ray.kill(handle.actor)
+        self._handles = []
         if self._own_cluster:
             self._ray.shutdown()
 
 
-def _first(hand: _Hand) -> Any:
+def _first(handle: _Handle) -> Any:
     """Return the reference to the piece that a worker samples, if it has one."""
-    return hand.tasks[0][0] if hand.tasks else None
+    return handle.tasks[0][0] if handle.tasks else None
 
 
 def _reason(error: Exception) -> str:
