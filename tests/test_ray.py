@@ -365,6 +365,15 @@ def test_workers_read_the_files_that_they_find(tmp_path: Path) -> None:
     assert sent == certify(None, images=IMAGES[:8], n=300)
 
 
+def test_workers_that_find_no_room_keep_nothing_waiting(tmp_path: Path) -> None:
+    """Three fit this machine. A piece that fails on all of them is not kept for the others."""
+    images = [*DIM[:3], (POISON, 0), *DIM[4:]]
+    model = Fatal("raises").eval()
+    with pytest.raises(ModelError, match="certification of image 3 is not finished"):
+        certify(tmp_path, RayEngine(workers=6), images=images, classifier=smoothed(model), n=300)
+    assert len(load_run(tmp_path)) == 3
+
+
 @pytest.mark.parametrize("gpus", [-1.0, 1.5, float("nan")])
 def test_impossible_engines_are_refused(gpus: float) -> None:
     with pytest.raises(InputError, match="the number of GPUs of a worker"):

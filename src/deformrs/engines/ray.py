@@ -433,11 +433,12 @@ class _RaySession(Session):
 
     def _assign(self, queue: _Queue) -> None:
         """Give pieces to the workers that have too few, first to those that have none."""
+        ready = [handle for handle in self._handles if handle.stage == "ready"]
         for held in range(_IN_FLIGHT):
-            for handle in self._handles:
-                if handle.stage != "ready" or len(handle.tasks) != held:
+            for handle in ready:
+                if len(handle.tasks) != held:
                     continue
-                task = queue.take(handle, self._handles)
+                task = queue.take(handle, ready)
                 if task is not None:
                     piece = None if handle.sees_images else self._piece(task.indices)
                     reference = handle.actor.call.remote("sample", task.indices, piece)
