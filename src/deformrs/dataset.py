@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -16,7 +16,7 @@ from deformrs.bars import CertificationBar, Progress, ProgressChoice
 from deformrs.checks import check_integer
 from deformrs.config import Config
 from deformrs.determinism import Difference
-from deformrs.engines import Engine, InProcess, Outcome, Session, Work
+from deformrs.engines import Engine, InProcess, Session, Work
 from deformrs.errors import DeformRSError, InputError, ModelError
 from deformrs.fingerprints import with_model
 from deformrs.geometry import size_of
@@ -236,62 +236,36 @@ class _Certification:
             opened as run,
             CertificationBar(progress, len(self.indices), samples) as bar,
         ):
-            known = {result.index: result for result in run.results} if run else {}
-            resumed = frozenset(run.backlog) if run else frozenset()
-            stored = resumed.union(known)
-            missing = [index for index in self.indices if index not in stored]
+            store = _Store(run)
+            missing = [index for index in self.indices if index not in store]
             if missing:
                 _check_plan(self.classifier, plan, self.images, self.indices, self.first)
             self._check_images(missing, bar.progress)
-            if missing and stored:
-                self._check_same_model(run, known)
-            arrived: dict[int, Result] = {}
-            """Results in memory: those whose turn it is, and without a folder all early ones."""
-            failed: dict[tuple[int, ...], DeformRSError] = {}
-            seconds: dict[int, float] = {}
-
-            def is_there(index: int) -> bool:
-                return index in known or index in arrived or bool(run and index in run.backlog)
-
-            def receive(outcome: Outcome, due: tuple[int, ...] | None) -> None:
-                self._check_repeated(run, outcome.difference)
-                if outcome.error is not None:
-                    failed[outcome.indices] = outcome.error
-                    return
-                made = [
-                    counts.certified(self.classifier, plan)
-                    for counts in outcome.counts
-                    if not is_there(counts.index)
-                ]
-                seconds.update((r.index, outcome.seconds / len(outcome.indices)) for r in made)
-                if run and outcome.indices != due:
-                    run.set_aside(made)
-                else:
-                    arrived.update((result.index, result) for result in made)
-
+            if missing and store.earliest is not None:
+                self._check_same_model(store)
             outcomes = self.session.sample(
-                (piece for piece in self._pieces if not stored.issuperset(piece)),
+                (piece for piece in self._pieces if not store.indices.issuperset(piece)),
                 bar.progress,
                 run.tally if run else lambda _: nullcontext(),
             )
-            in_order = True
-            """Whether no piece so far has failed: the lines of a run have no gap."""
+            failed: dict[tuple[int, ...], DeformRSError] = {}
             for piece in self._pieces:
-                self._check_unchanged(run, known, resumed.intersection(piece), piece)
-                while piece not in failed and not all(map(is_there, piece)):
-                    receive(next(outcomes), piece if in_order else None)
+                if results := store.earlier(piece):
+                    self._read(piece).check_unchanged(results)
+                while piece not in failed and not all(index in store for index in piece):
+                    outcome = next(outcomes)
+                    self._check_repeated(run, outcome.difference)
+                    if outcome.error is not None:
+                        failed[outcome.indices] = outcome.error
+                        continue
+                    made = [c.certified(self.classifier, plan) for c in outcome.counts]
+                    store.add(made, outcome.seconds, due=outcome.indices == piece)
                 if piece in failed:
-                    in_order = False
+                    store.has_gap = True
                     continue
-                early = [] if run is None else run.backlog.read(piece)
-                new = early + [arrived.pop(i) for i in piece if i in arrived]
-                if run and in_order:  # else they stay in the backlog
-                    order = sorted(new, key=lambda result: piece.index(result.index))
-                    run.add_all(order, [seconds.pop(result.index, None) for result in order])
-                results = {result.index: result for result in new}
-                for index in piece:
+                for result in store.take(piece):
                     bar.finish()
-                    yield known.pop(index) if index in known else results[index]
+                    yield result
             self._check_repeated(run, self.session.changed())
         if failed:
             raise self._failure(failed)
@@ -313,10 +287,10 @@ class _Certification:
         classes = self.classifier.classes_for(self.first)
         check_dataset(self.images, missing, classes, size=size, progress=progress)
 
-    def _check_same_model(self, run: Run | None, known: Mapping[int, Result]) -> None:
+    def _check_same_model(self, store: _Store) -> None:
         """Raise unless the model gives the selection counts of a piece that is stored."""
-        assert run is not None
-        stored = min([*known, *run.backlog])  # it may lie beyond the images selected now
+        stored = store.earliest  # it may lie beyond the images selected now
+        assert stored is not None
         if stored >= len(self.images):
             raise InputError(
                 "the data",
@@ -324,25 +298,9 @@ class _Certification:
                 "must be the dataset that the run began with",
                 "restore it, or begin another run",
             )
-        there = known.keys() | {*run.backlog}
-        piece = next((p for p in self._pieces if not there.isdisjoint(p)), (stored,))
-        results = {i: known[i] for i in piece if i in known}
-        results |= {result.index: result for result in run.backlog.read(piece)}
-        self.session.check_same_model(piece, results)
-
-    def _check_unchanged(
-        self,
-        run: Run | None,
-        known: Mapping[int, Result],
-        resumed: Collection[int],
-        piece: Sequence[int],
-    ) -> None:
-        """Raise if an image of a piece differs from the one that an earlier process certified."""
-        results = {index: known[index] for index in piece if index in known}
-        if run and resumed:
-            results |= {result.index: result for result in run.backlog.read([*resumed])}
-        if results:
-            self._read(piece).check_unchanged(results)
+        known = (piece for piece in self._pieces if not store.indices.isdisjoint(piece))
+        piece = next(known, (stored,))
+        self.session.check_same_model(piece, store.earlier(piece))
 
     def _check_repeated(self, run: Run | None, difference: Difference | None) -> None:
         """Raise, and mark the run as unsound, if the model did not repeat its predictions."""
@@ -373,6 +331,62 @@ class _Certification:
             "must succeed for every image",
             f"remove the cause, and repeat the command{kept}",
         )
+
+
+class _Store:
+    """The results of a run: those of earlier processes, and those that arrive.
+
+    In a folder, a result whose turn has not come waits on the disk; without one, in memory.
+    """
+
+    def __init__(self, run: Run | None) -> None:
+        self._run = run
+        self._finished = {result.index: result for result in run.results} if run else {}
+        self._resumed = frozenset(run.backlog) if run else frozenset()
+        self._arrived: dict[int, Result] = {}
+        self._seconds: dict[int, float] = {}
+        self.indices = self._resumed.union(self._finished)
+        """The images of earlier processes."""
+        self.has_gap = False
+        """Whether a piece was left out: later lines would not be in order, and wait."""
+
+    def __contains__(self, index: int) -> bool:
+        there = index in self._finished or index in self._arrived
+        return there or (self._run is not None and index in self._run.backlog)
+
+    @property
+    def earliest(self) -> int | None:
+        """The first image of earlier processes."""
+        return min(self.indices, default=None)
+
+    def earlier(self, piece: Sequence[int]) -> dict[int, Result]:
+        """Return the results of a piece that earlier processes made."""
+        found = {index: self._finished[index] for index in piece if index in self._finished}
+        waiting = [index for index in piece if index in self._resumed]
+        if self._run and waiting:
+            found |= {result.index: result for result in self._run.backlog.read(waiting)}
+        return found
+
+    def add(self, results: Sequence[Result], seconds: float, *, due: bool) -> None:
+        """Add the results of a piece, unless they are there; `due` says that it is its turn."""
+        new = [result for result in results if result.index not in self]
+        self._seconds.update((result.index, seconds / len(results)) for result in new)
+        if self._run and (self.has_gap or not due):
+            self._run.set_aside(new)
+        else:
+            self._arrived.update((result.index, result) for result in new)
+
+    def take(self, piece: Sequence[int]) -> Iterator[Result]:
+        """Store the results of a piece whose turn it is, and yield them in order."""
+        waiting = self._run.backlog.read(piece) if self._run else []
+        new = {result.index: result for result in waiting}
+        new |= {index: self._arrived.pop(index) for index in piece if index in self._arrived}
+        order = [index for index in piece if index in new]
+        seconds = [self._seconds.pop(index, None) for index in order]
+        if self._run and not self.has_gap:
+            self._run.add_all([new[index] for index in order], seconds)
+        for index in piece:
+            yield new[index] if index in new else self._finished.pop(index)
 
 
 def select_indices(
