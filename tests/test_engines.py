@@ -190,6 +190,44 @@ def test_a_backlog_of_another_model_or_of_other_images_is_refused(tmp_path: Path
         )
 
 
+def test_a_backlog_is_not_lost_to_another_number_of_samples(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        certify(tmp_path, Reordered(dies_after=3))
+    assert (tmp_path / CERTIFICATES).read_bytes() == b""
+    before = (tmp_path / BACKLOG).read_bytes()
+    with pytest.raises(InputError, match="n: 300 there, 400 here"):
+        certify(tmp_path, n=400)
+    assert (tmp_path / BACKLOG).read_bytes() == before
+
+
+def test_outcomes_that_come_twice_are_dropped(tmp_path: Path) -> None:
+    class Twice(_ReorderedSession):
+        def sample(self, *arguments: Any) -> Iterator[Outcome]:
+            outcomes = [*super().sample(*arguments)]
+            return iter([outcome for outcome in outcomes for _ in range(2)])
+
+    @dataclass(frozen=True)
+    class Repeating(Reordered):
+        def start(self, work: Work, classifier: SmoothedClassifier) -> Session:
+            return Twice(self, Worker(work, classifier))
+
+    expected = certify(tmp_path / "one")
+    assert certify(tmp_path / "two", Repeating()) == expected == certify(None, Repeating())
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+
+
+def test_a_folder_that_is_in_use_closes_the_engine(tmp_path: Path) -> None:
+    _ReorderedSession.closed = False
+    results = certify_dataset(smoothed(), IMAGES, n=300, out=tmp_path, engine=Reordered())
+    law = smoothed().noise
+    with (
+        Run.open(tmp_path, law, 0.001, "auto", {}),
+        pytest.raises(InputError, match="being written by another process"),
+    ):
+        next(results)
+    assert _ReorderedSession.closed
+
+
 def test_a_linked_backlog_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "secret").write_text("kept\n")

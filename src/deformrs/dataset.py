@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -14,11 +15,11 @@ from torch import Tensor
 
 from deformrs.bars import CertificationBar, Progress, ProgressChoice
 from deformrs.checks import check_integer
-from deformrs.config import Config
+from deformrs.config import Config, ConfigValue
 from deformrs.determinism import Difference
 from deformrs.engines import Engine, InProcess, Session, Work
-from deformrs.errors import DeformRSError, InputError, ModelError
-from deformrs.fingerprints import with_model
+from deformrs.errors import DeformRSError, InputError, ModelError, ScarcityWarning
+from deformrs.fingerprints import Fingerprint, network_config, with_model
 from deformrs.geometry import size_of
 from deformrs.inputs import (
     Dataset,
@@ -42,6 +43,9 @@ from deformrs.smoothing import SmoothedClassifier
 from deformrs.statistics import Method
 from deformrs.stopping import Stopping
 from deformrs.units import Unit
+
+_PIECES_EACH = 2
+"""The pieces that each of several workers should get at least."""
 
 
 def certify_dataset(
@@ -180,11 +184,14 @@ def begin(
     else:
         check_integer("together", together, least=1)
     classes = classifier.classes_for(first)
-    work = Work(images, indices[0], first, plan, classes, together, check_model=is_new)
+    fingerprint = Fingerprint.of(classifier, first)
+    work = Work(images, indices[0], first, plan, classes, together, is_new, fingerprint)
     session = (engine or InProcess()).start(work, classifier)
     try:
         together = session.setup.together
-        _check_same_weights(session.setup.config, about or {})
+        if engine is not None:
+            model = (about or {}).get("model") or network_config(classifier.model)
+            _check_same_weights(session.setup.config["model"], model)
         config = dict(session.setup.config)
         config |= {"n": plan.n, "n0": plan.n0, "seed": plan.seed, "skip": int(skip)}
         config |= {"together": int(together)} if together > 1 else {}
@@ -225,15 +232,9 @@ class _Certification:
         """Yield the results in order, each after it was stored."""
         plan = self.plan
         samples = None if plan.stopping else plan.n0 + plan.n
-        noise, alpha = self.classifier.noise, plan.alpha
-        opened = (
-            nullcontext()
-            if self.folder is None
-            else Run.open(self.folder, noise, alpha, self.method, self.config, self.indices)
-        )
         with (
             closing(self.session),
-            opened as run,
+            self._opened() as run,
             CertificationBar(progress, len(self.indices), samples) as bar,
         ):
             store = _Store(run)
@@ -243,6 +244,7 @@ class _Certification:
             self._check_images(missing, bar.progress)
             if missing and store.earliest is not None:
                 self._check_same_model(store)
+            self._note_few_pieces(len(missing))
             outcomes = self.session.sample(
                 (piece for piece in self._pieces if not store.indices.issuperset(piece)),
                 bar.progress,
@@ -270,12 +272,32 @@ class _Certification:
         if failed:
             raise self._failure(failed)
 
+    def _opened(self) -> AbstractContextManager[Run | None]:
+        if self.folder is None:
+            return nullcontext()
+        noise, alpha = self.classifier.noise, self.plan.alpha
+        return Run.open(self.folder, noise, alpha, self.method, self.config, self.indices)
+
     @property
     def _pieces(self) -> Iterator[tuple[int, ...]]:
         """The indices of the images of each piece."""
         size = self.session.setup.together
         for start in range(0, len(self.indices), size):
             yield tuple(self.indices[start : start + size])
+
+    def _note_few_pieces(self, missing: int) -> None:
+        """Say so if there are too few pieces to keep all workers busy."""
+        workers, together = self.session.workers, self.session.setup.together
+        pieces = -(-missing // together)
+        if workers > 1 and together > 1 and 0 < pieces < _PIECES_EACH * workers:
+            smaller = max(1, missing // (_PIECES_EACH * workers))
+            warnings.warn(
+                f"{pieces} pieces of {together} images for {workers} workers: some will have "
+                f"nothing to do; {smaller} images in a piece (--together, where a run begins) "
+                "would keep them busy",
+                ScarcityWarning,
+                stacklevel=2,
+            )
 
     def _read(self, piece: Sequence[int]) -> Piece:
         return Piece.read(self.images, piece, self.classifier.classes_for(self.first))
@@ -345,13 +367,14 @@ class _Store:
         self._resumed = frozenset(run.backlog) if run else frozenset()
         self._arrived: dict[int, Result] = {}
         self._seconds: dict[int, float] = {}
+        self._taken: set[int] = set()
         self.indices = self._resumed.union(self._finished)
         """The images of earlier processes."""
         self.has_gap = False
         """Whether a piece was left out: later lines would not be in order, and wait."""
 
     def __contains__(self, index: int) -> bool:
-        there = index in self._finished or index in self._arrived
+        there = index in self._finished or index in self._arrived or index in self._taken
         return there or (self._run is not None and index in self._run.backlog)
 
     @property
@@ -385,6 +408,7 @@ class _Store:
         seconds = [self._seconds.pop(index, None) for index in order]
         if self._run and not self.has_gap:
             self._run.add_all([new[index] for index in order], seconds)
+        self._taken.update(piece)  # an outcome that comes again is dropped
         for index in piece:
             yield new[index] if index in new else self._finished.pop(index)
 
@@ -444,11 +468,10 @@ def _check_plan(
         raise
 
 
-def _check_same_weights(config: Config, about: Config) -> None:
+def _check_same_weights(there: ConfigValue, here: ConfigValue) -> None:
     """Raise unless workers that loaded the model themselves have the one that was loaded here."""
-    there, here = config.get("model"), about.get("model")
-    if not isinstance(there, dict) or not isinstance(here, dict):
-        return
+    assert isinstance(there, dict)
+    assert isinstance(here, dict)
     common = (there.keys() & here.keys()) - {"precision"}  # which is chosen for the device
     theirs, ours = ({key: model[key] for key in sorted(common)} for model in (there, here))
     if theirs != ours:

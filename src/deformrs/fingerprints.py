@@ -3,16 +3,64 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from deformrs import __version__
 from deformrs.config import Config
-from deformrs.randomness import generator_for
-from deformrs.runs.folder import GENERATOR, TORCH
+from deformrs.errors import InputError
+from deformrs.geometry import size_of
+from deformrs.randomness import Draws, Span, Stage, generator_for
+from deformrs.runs.folder import GENERATOR, TORCH, difference
 from deformrs.runs.records import image_digest
 from deformrs.smoothing import SmoothedClassifier
+
+
+@dataclass(frozen=True, eq=False)
+class Fingerprint:
+    """How a classifier deforms an image: its settings, and where it reads under some noise."""
+
+    settings: Config
+    field: Tensor
+    """The fields of a few draws, on a CPU: [n, h, w, 2]."""
+
+    @classmethod
+    def of(cls, classifier: SmoothedClassifier, image: Tensor) -> Fingerprint:
+        """Return that of a classifier for images like this one: [c, h, w]."""
+        size = size_of(image)
+        space = classifier.deformation.space(size)
+        draws = Draws(classifier.noise, space, torch.device("cpu"), seed=0)
+        raw = draws.of([Span(0, Stage.PREDICT, 0, _DRAWS)])
+        with torch.inference_mode():
+            field = classifier.deformation.field(classifier.noise.params(raw, space), size)
+        settings: Config = {
+            "noise": classifier.noise.to_config(),
+            "deformation": classifier.deformation.to_config(),
+            "padding": classifier.padding,
+            "num_classes": classifier.num_classes,
+        }
+        return cls(settings, field.clone())
+
+    def check(self, classifier: SmoothedClassifier, image: Tensor) -> None:
+        """Raise unless a classifier deforms images in the same way, up to rounding."""
+        own = Fingerprint.of(classifier, image)
+        if own.settings != self.settings:
+            reason = difference(own.settings, self.settings)
+        elif not torch.allclose(own.field, self.field, atol=_TOLERANCE):
+            reason = "its deformation reads elsewhere under the same noise"
+        else:
+            return
+        raise InputError(
+            "the classifier of this worker",
+            f"not that of the run ({reason})",
+            "must have its noise, deformation and padding",
+            "use the same code and settings everywhere",
+        )
+
+
+_DRAWS, _TOLERANCE = 4, 1e-4
 
 
 def classifier_config(classifier: SmoothedClassifier, image: Tensor) -> Config:

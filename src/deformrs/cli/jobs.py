@@ -17,6 +17,7 @@ from deformrs.fingerprints import network_config
 from deformrs.job import (
     Job,
     make_job,
+    plugin_digests,
     resumed_execution,
     smooth,
     without_source,
@@ -69,7 +70,9 @@ class JobLoader:
     def __call__(self, image: Tensor) -> tuple[SmoothedClassifier, Config]:
         loaded = self.model.load()
         classifier = smooth_as(loaded, self.model, self.smoothing, image)
-        return classifier, {"model": without_source(loaded.about)}
+        plugins = plugin_digests(self.smoothing.deformation)
+        about: Config = {"model": without_source(loaded.about)}
+        return classifier, about | ({"plugins": plugins} if plugins else {})
 
 
 def _local(model: ModelOptions) -> ModelOptions:

@@ -6,7 +6,8 @@ import copy
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,14 @@ from torch import Tensor, nn
 from deformrs.config import Config
 from deformrs.determinism import Difference
 from deformrs.engines.engine import Outcome, Setup, Work, Worker
-from deformrs.errors import DeformRSError, InputError, ModelError, ScarcityWarning, reason_of
+from deformrs.errors import (
+    DeformRSError,
+    InputError,
+    LogitError,
+    ModelError,
+    ScarcityWarning,
+    reason_of,
+)
 from deformrs.execution import chosen_device
 from deformrs.fingerprints import tensor_digest
 from deformrs.inputs import Dataset, read_image
@@ -57,6 +65,8 @@ class Order:
     load: Loader
     images: Dataset | None
     """The images, where a worker may find them itself."""
+    digests: dict[int, str]
+    """Those of some images, by which a worker sees that it finds the same."""
     threads: int
 
 
@@ -76,6 +86,8 @@ class Report:
 
     outcome: Outcome
     notes: tuple[str, ...]
+    is_suspect: bool = False
+    """Whether the process may have been harmed: by what is no error of an image."""
 
 
 class Remote:
@@ -100,33 +112,40 @@ class Remote:
             warnings.simplefilter("always", ScarcityWarning)
             try:
                 outcome = self._worker.sample(piece or self._worker.read(indices))
+                suspect = False
             except (Exception, SystemExit) as error:  # of anyone's model, deformation or dataset
                 outcome = Outcome(indices, error=portable(error))
+                suspect = not isinstance(error, LogitError | InputError)
         own = (note for note in notes if issubclass(note.category, ScarcityWarning))
-        return Report(outcome, tuple(str(note.message) for note in own))
+        return Report(outcome, tuple(str(note.message) for note in own), suspect)
 
     def check_same_model(
         self, indices: tuple[int, ...], piece: Piece | None, done: Mapping[int, Result]
-    ) -> DeformRSError | None:
+    ) -> tuple[DeformRSError | None]:
         try:
             self._worker.check_same_model(piece or self._worker.read(indices), done)
         except (Exception, SystemExit) as error:
-            return portable(error)
-        return None
+            return (portable(error),)
+        return (None,)
 
     def changed(self) -> Difference | None:
         return self._worker.changed(end=True)
 
 
 def _sees(images: Dataset | None, order: Order) -> bool:
-    """Return whether a worker finds the image that the driver has."""
+    """Return whether a worker finds the images that the driver has."""
     if images is None:
         return False
-    try:
-        image, _ = read_image(images, order.work.index, order.work.num_classes)
-    except (InputError, OSError):
-        return False
-    return tensor_digest(image) == tensor_digest(order.work.first)
+    return digests_of(images, order.digests, order.work.num_classes) == order.digests
+
+
+def digests_of(images: Dataset, indices: Iterable[int], num_classes: int) -> dict[int, str]:
+    """Return the digest of each of these images that can be read."""
+    found = {}
+    for index in indices:
+        with suppress(InputError, OSError):
+            found[index] = tensor_digest(read_image(images, index, num_classes)[0])
+    return found
 
 
 def portable(error: BaseException) -> DeformRSError:
@@ -180,7 +199,8 @@ def actor_class() -> type:
             return self._remote.readiness
 
         def call(self, name: str, *arguments: Any) -> Any:
-            return getattr(self._remote, name)(*arguments)
+            # None after it died and was started again, until it begins.
+            return self._remote and getattr(self._remote, name)(*arguments)
 
     return Actor
 
@@ -190,6 +210,8 @@ class Copy:
     """Moves a classifier that was sent to the device of its worker."""
 
     classifier: SmoothedClassifier
+    name: str
+    """The model's class as the driver names it: of a local class, pickles keep less."""
 
     @classmethod
     def of(cls, classifier: SmoothedClassifier) -> Copy:
@@ -198,10 +220,12 @@ class Copy:
             model = copy.deepcopy(model).cpu()
         device = None if classifier.device is None else torch.device(classifier.device).type
         # A new one, without what the driver has compiled.
-        return cls(replace(classifier, model=model, device="cpu" if device == "cpu" else None))
+        moved = replace(classifier, model=model, device="cpu" if device == "cpu" else None)
+        return cls(moved, type(model).__qualname__)
 
     def __call__(self, image: Tensor) -> tuple[SmoothedClassifier, Config]:
         model, device = self.classifier.model, chosen_device(str(self.classifier.device or "auto"))
         if isinstance(model, nn.Module):
+            type(model).__qualname__ = self.name
             model.to(device)
         return replace(self.classifier, device=device), {}

@@ -20,7 +20,7 @@ from deformrs.bars import Progress
 from deformrs.config import Config
 from deformrs.determinism import Difference, Replay
 from deformrs.errors import DeformRSError
-from deformrs.fingerprints import classifier_config, with_model
+from deformrs.fingerprints import Fingerprint, classifier_config, with_model
 from deformrs.inputs import Dataset
 from deformrs.pieces import ImageCounts, Piece, images_together
 from deformrs.plan import SamplingPlan
@@ -46,6 +46,8 @@ class Work:
     """The number of images in a piece. None: as many as keep the device busy."""
     check_model: bool
     """Whether to check that the model is a fixed function before anything is sampled."""
+    fingerprint: Fingerprint
+    """What the classifier of every worker must agree with."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,12 @@ class Worker:
         self._together = work.together or images_together(classifier, work.first, work.plan)
 
     def setup(self) -> Setup:
-        """Compile, if requested, and return how this worker samples."""
+        """Compile, if requested, and return how this worker samples.
+
+        Guarantee: raises if noise, deformation or padding are not those of the run.
+        """
         work, classifier = self._work, self._classifier
+        work.fingerprint.check(classifier, work.first)
         if work.check_model:
             classifier.check_fixed(work.first, work.plan.n0 + work.plan.n)
         # Whether it compiles is part of the configuration.
@@ -125,6 +131,11 @@ class Session(ABC):
     """An engine at work on a run."""
 
     setup: Setup
+
+    @property
+    def workers(self) -> int:
+        """The number of workers, also of those that have not begun."""
+        return 1
 
     @abstractmethod
     def sample(

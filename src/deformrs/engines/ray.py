@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import sys
+import threading
 import time
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pickle import PicklingError
@@ -26,7 +29,16 @@ from deformrs.bars import Progress
 from deformrs.checks import check_integer, is_real
 from deformrs.config import Config
 from deformrs.determinism import Difference
-from deformrs.engines.actor import Copy, Loader, Order, Place, Readiness, Report, actor_class
+from deformrs.engines.actor import (
+    Copy,
+    Loader,
+    Order,
+    Place,
+    Readiness,
+    Report,
+    actor_class,
+    digests_of,
+)
 from deformrs.engines.engine import Engine, Outcome, Session, TallyOf, Work
 from deformrs.errors import (
     DeformRSError,
@@ -42,13 +54,20 @@ from deformrs.runs.folder import difference
 from deformrs.smoothing import SmoothedClassifier
 
 ATTEMPTS = 3
-"""How often a piece is tried, on another worker each time where there is one."""
+"""How often a piece may fail, on another worker each time where there is one."""
+
+DEATHS = 6
+"""How many workers may die while they sample a piece: machines come and go."""
 
 PATIENCE = 3
-"""The failures in a row after which a worker gets no more pieces."""
+"""The pieces that fail on a worker and succeed elsewhere, after which it gets no more. Also how
+often it may die as it begins."""
 
 MOST_GIVEN_UP = 10
 """The pieces that are given up before the run ends, if no other one succeeded."""
+
+_COMPARED = 16
+"""The images that a worker must find as the driver does, to read all of them itself."""
 
 _IN_FLIGHT = 2
 """The pieces that a worker has at a time: one is sampled, the other waits for it."""
@@ -105,6 +124,22 @@ class RayEngine(Engine):
         return _RaySession(self, work, classifier)
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put off Ctrl-C until the block ends."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
+
+
 def _check_answers(address: str) -> None:
     """Raise OSError unless something listens there. Ray itself would try for minutes."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
@@ -130,9 +165,9 @@ class _Task:
 
     indices: tuple[int, ...]
     tried: list[_Handle] = field(default_factory=list)
-    """The workers that failed at it."""
-    error: DeformRSError | None = None
-    """The last failure."""
+    """The workers on which it failed."""
+    deaths: int = 0
+    """How many workers died meanwhile."""
 
 
 @dataclass(eq=False)
@@ -148,7 +183,9 @@ class _Handle:
     sees_images: bool = False
     tasks: deque[tuple[Any, _Task]] = field(default_factory=deque)
     failures: int = 0
-    """In a row."""
+    """The pieces that failed here and succeeded elsewhere."""
+    deaths: int = 0
+    """How often it died as it began, in a row."""
 
 
 class _Queue:
@@ -185,14 +222,15 @@ class _RaySession(Session):
     def __init__(self, engine: RayEngine, work: Work, classifier: SmoothedClassifier) -> None:
         self._ray = _import_ray()
         self._engine, self._work = engine, work
-        self._own_cluster = self._connect()
         self._handles: list[_Handle] = []
-        self._retired: list[tuple[_Handle, str]] = []
+        self._retired: list[tuple[_Handle, str, DeformRSError | None]] = []
         self._readiness: Readiness | None = None
         self._looked = -_SECONDS_BETWEEN_LOOKS
         self._busy = self._capacity = 0.0
         self._given_up = 0
+        self._connected = False
         try:
+            self._connect()
             self._gpus = self._gpus_of_a_worker()
             self._actors = self._ray.remote(actor_class()).options(
                 num_cpus=1,
@@ -208,16 +246,27 @@ class _RaySession(Session):
 
     # -------------------------------------------------- the cluster
 
-    def _connect(self) -> bool:
-        """Connect to the cluster; return whether it was started here."""
+    def _connect(self) -> None:
+        """Connect to the cluster, or start one, unless this process is connected already."""
         ray, engine = self._ray, self._engine
         if ray.is_initialized():
-            return False
+            if engine.address is None:
+                return
+            raise InputError(
+                "the address",
+                f"{engine.address!r}, while this process is connected to a Ray already",
+                "must be left out then",
+                "leave it out to use that one, or call ray.shutdown() before",
+            )
+        self._connected = True
         quiet = {"logging_level": "error", "log_to_driver": False}
         if engine.address is not None:
+            address = engine.address
+            if address not in ("auto", "local") and ":" not in address:
+                address += ":6379"  # Ray's own port
             try:
-                _check_answers(engine.address)
-                ray.init(address=engine.address, **quiet)
+                _check_answers(address)
+                ray.init(address=address, **quiet)
             except (ConnectionError, ValueError, RuntimeError, OSError) as error:
                 raise InputError(
                     "the address",
@@ -225,13 +274,13 @@ class _RaySession(Session):
                     "must be that of a running cluster",
                     "ray start --head on one machine; then --address auto on it, or HOST:6379",
                 ) from error
-            return False
+            return
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         wanted = engine.workers if isinstance(engine.workers, int) else 1
-        ray.init(
-            address="local", num_cpus=max(cores or 1, wanted), include_dashboard=False, **quiet
-        )
-        return True
+        with _uninterrupted():  # else some of Ray's processes would be left
+            ray.init(
+                address="local", num_cpus=max(cores or 1, wanted), include_dashboard=False, **quiet
+            )
 
     def _gpus_of_a_worker(self) -> float:
         there = self._ray.cluster_resources().get("GPU", 0)
@@ -241,10 +290,13 @@ class _RaySession(Session):
 
     def _order_for(self, classifier: SmoothedClassifier) -> Order:
         work = self._work
+        images = work.images if getattr(work.images, "reads_files", False) else None
+        some = {work.index, *range(0, len(work.images), 1 + len(work.images) // _COMPARED)}
         return Order(
             replace(work, images=(), first=work.first.cpu()),
             self._engine.load or Copy.of(classifier),
-            work.images if getattr(work.images, "reads_files", False) else None,
+            images,
+            {} if images is None else digests_of(images, some, work.num_classes),
             threads=1,
         )
 
@@ -330,7 +382,7 @@ class _RaySession(Session):
         try:
             answer = self._ray.get(handle.waits_for)
         except self._ray.exceptions.RayTaskError as error:
-            self._retire(handle, _reason(error))
+            self._retire(handle, _reason(error), None)
             return
         except self._ray.exceptions.RayError as error:
             self._lost(handle, error)
@@ -343,7 +395,7 @@ class _RaySession(Session):
                 "torch": str(torch.__version__).partition("+")[0],
             }
             if answer != ours:
-                self._retire(handle, f"other versions: {difference(answer, ours)}")
+                self._retire(handle, f"other versions: {difference(answer, ours)}", None)
                 return
             handle.stage, handle.waits_for = (
                 "begin",
@@ -351,7 +403,7 @@ class _RaySession(Session):
             )
             return
         if isinstance(answer, DeformRSError):
-            self._retire(handle, str(answer))
+            self._retire(handle, str(answer), answer)
             return
         if self._readiness is None:
             self._readiness = answer
@@ -359,17 +411,19 @@ class _RaySession(Session):
         if theirs != own:
             there = {**theirs.config, "together": theirs.together}
             here = {**own.config, "together": own.together}
-            self._retire(handle, f"not the same as the first one: {difference(there, here)}")
+            reason = f"not the same as the first one: {difference(there, here)}"
+            self._retire(handle, reason, None)
         elif answer.counts != self._readiness.counts:
-            self._retire(handle, "its model predicts other classes for the same samples")
+            reason = "its model predicts other classes for the same samples"
+            self._retire(handle, reason, None)
         else:
-            handle.stage, handle.waits_for, handle.failures = "ready", None, 0
+            handle.stage, handle.waits_for, handle.deaths = "ready", None, 0
             handle.sees_images = answer.sees_images
 
-    def _retire(self, handle: _Handle, reason: str) -> None:
-        """Give a worker no more pieces."""
+    def _retire(self, handle: _Handle, reason: str, error: DeformRSError | None) -> None:
+        """Give a worker no more pieces; `error` is what it raised, if it did."""
         self._handles.remove(handle)
-        self._retired.append((handle, reason))
+        self._retired.append((handle, reason, error))
         self._ray.kill(handle.actor)
         if self._handles:
             _note(f"{handle.name} is not used ({reason})")
@@ -379,9 +433,10 @@ class _RaySession(Session):
 
         Meanwhile its calls fail at once: it rests between them. Only deaths while it begins count.
         """
-        handle.failures += handle.stage == "begin"
-        if handle.failures >= PATIENCE:
-            self._retire(handle, f"it died {handle.failures} times as it began: {_reason(error)}")
+        handle.deaths += handle.stage == "begin"
+        if handle.deaths >= PATIENCE:
+            reason = f"it died {handle.deaths} times as it began: {_reason(error)}"
+            self._retire(handle, reason, None)
             return
         if isinstance(error, self._ray.exceptions.ActorDiedError):  # for good
             handle.actor = self._actors.remote()
@@ -392,7 +447,9 @@ class _RaySession(Session):
         """Raise if no worker is left."""
         if self._handles:
             return
-        handle, reason = self._retired[-1]
+        handle, reason, error = self._retired[-1]
+        if error is not None:  # of the model, the images or the settings
+            raise error
         raise ModelError(
             f"{handle.name}, the last of {len(self._retired)},",
             f"not usable ({reason})",
@@ -402,6 +459,10 @@ class _RaySession(Session):
         )
 
     # -------------------------------------------------- sampling
+
+    @property
+    def workers(self) -> int:
+        return len(self._handles)
 
     def sample(
         self, pieces: Iterable[Sequence[int]], progress: Progress, tally_of: TallyOf
@@ -453,46 +514,59 @@ class _RaySession(Session):
         """Return the outcome of the first piece of a worker; None if it is to be tried again."""
         reference, task = handle.tasks.popleft()
         try:
-            report: Report = self._ray.get(reference)
+            report: Report | None = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
             # The one that was being sampled may be the cause; those behind it are not.
             self._take_back(handle, queue)
-            failure = ModelError(
-                f"{handle.name}", f"dead ({_reason(error)})", "must go on", "see Ray's log"
-            )
             self._lost(handle, error)
-            return self._failed(task, handle, failure, queue)
+            task.deaths += 1
+            if task.deaths < DEATHS:
+                queue.try_again(task)
+                return None
+            dead = f"dead ({_reason(error)})"
+            return self._give_up(task, ModelError(handle.name, dead, "must go on", "see Ray's log"))
+        if report is None:  # it died before, and runs again
+            queue.put_back([task])
+            self._take_back(handle, queue)
+            self._revive(handle)
+            return None
         for note in report.notes:
             _note(f"{handle.name}: {note}")
         outcome = report.outcome
         if outcome.error is None:
-            handle.failures = 0
             self._busy += outcome.seconds
+            self._blame(task, queue)
             return outcome
-        handle.failures += 1
-        if handle.failures >= PATIENCE and len(self._handles) > 1:
+        task.tried.append(handle)
+        if report.is_suspect:  # a fresh process may do better, at this piece and at others
             self._take_back(handle, queue)
-            self._retire(handle, f"{PATIENCE} pieces in a row failed there: {outcome.error}")
-        return self._failed(task, handle, outcome.error, queue)
+            self._ray.kill(handle.actor, no_restart=False)
+            handle.stage, handle.rests_until = "rests", time.monotonic() + _SECONDS_OF_REST
+        if len(task.tried) < ATTEMPTS:
+            queue.try_again(task)
+            return None
+        return self._give_up(task, outcome.error)
+
+    def _blame(self, task: _Task, queue: _Queue) -> None:
+        """Count a piece against the workers on which it failed before it succeeded."""
+        for handle in {*task.tried} & {*self._handles}:
+            handle.failures += 1
+            if handle.failures >= PATIENCE and len(self._handles) > 1:
+                self._take_back(handle, queue)
+                reason = f"{handle.failures} pieces failed there and succeeded elsewhere"
+                self._retire(handle, reason, None)
+
+    def _give_up(self, task: _Task, error: DeformRSError) -> Outcome:
+        """Return the outcome of a piece that failed too often."""
+        self._given_up += 1
+        if self._given_up >= MOST_GIVEN_UP and not self._busy:
+            raise error  # nothing works: the rest of the dataset would not either
+        return Outcome(task.indices, error=error)
 
     def _take_back(self, handle: _Handle, queue: _Queue) -> None:
         """Take the pieces that a worker has not begun."""
         queue.put_back(task for _, task in handle.tasks)
         handle.tasks.clear()
-
-    def _failed(
-        self, task: _Task, handle: _Handle, error: DeformRSError, queue: _Queue
-    ) -> Outcome | None:
-        """Return the outcome of a piece that failed too often; None if it is tried again."""
-        task.tried.append(handle)
-        task.error = error
-        if len(task.tried) < ATTEMPTS:
-            queue.try_again(task)
-            return None
-        self._given_up += 1
-        if self._given_up >= MOST_GIVEN_UP and not self._busy:
-            raise error  # nothing works: the rest of the dataset would not either
-        return Outcome(task.indices, error=error)
 
     def _show(self, outcome: Outcome, progress: Progress) -> None:
         samples = sum(each.counts.n0 + each.counts.n for each in outcome.counts)
@@ -505,12 +579,32 @@ class _RaySession(Session):
     # -------------------------------------------------- the model
 
     def check_same_model(self, indices: Sequence[int], done: Mapping[int, Result]) -> None:
-        handle = next(handle for handle in self._handles if handle.stage == "ready")
-        piece = None if handle.sees_images else self._piece(tuple(indices))
-        call = handle.actor.call.remote("check_same_model", tuple(indices), piece, dict(done))
-        error = self._ray.get(call)
-        if error is not None:
-            raise error
+        while True:
+            handle = self._next_ready()
+            piece = None if handle.sees_images else self._piece(tuple(indices))
+            call = handle.actor.call.remote("check_same_model", tuple(indices), piece, dict(done))
+            try:
+                answer: tuple[DeformRSError | None] | None = self._ray.get(call)
+            except self._ray.exceptions.RayError as error:
+                self._lost(handle, error)
+                continue
+            if answer is None:  # it died before, and runs again
+                self._revive(handle)
+                continue
+            if answer[0] is not None:
+                raise answer[0]
+            return
+
+    def _next_ready(self) -> _Handle:
+        """Return a worker that is ready, as soon as there is one."""
+        while True:
+            for handle in self._handles:
+                if handle.stage == "ready":
+                    return handle
+            self._wake()
+            self._check_left()
+            for handle in self._of(self._wait(_SECONDS_OF_REST)):
+                self._welcome(handle)
 
     def changed(self) -> Difference | None:
         calls = [
@@ -528,13 +622,12 @@ class _RaySession(Session):
         return None
 
     def close(self) -> None:
-        """Kill the actors, and Ray if it was started here."""
-        if not self._ray.is_initialized():
-            return
-        for handle in self._handles:
-            self._ray.kill(handle.actor)
+        """Kill the actors, and leave the cluster; one that was started here ends."""
+        if self._ray.is_initialized():
+            for handle in self._handles:
+                self._ray.kill(handle.actor)
         self._handles = []
-        if self._own_cluster:
+        if self._connected:
             self._ray.shutdown()
 
 

@@ -214,7 +214,7 @@ class Run:
         if (folder / CONFIG).exists():
             read_config(folder)  # one of another program is not replaced
         _check_kept(folder)
-        if (folder / CONFIG).exists() and certificates.exists() and certificates.stat().st_size:
+        if (folder / CONFIG).exists() and _has_results(folder):
             _check_settings(folder, about | run_settings(law, alpha, method))
 
     def add(self, result: Result, seconds: float | None = None) -> None:
@@ -449,7 +449,7 @@ def _stored_config(folder: Path, requested: Config) -> Config | None:
 
     A run without results may still change its configuration.
     """
-    if not (folder / CERTIFICATES).stat().st_size:
+    if not _has_results(folder):
         return None
     if (folder / CONFIG).exists():
         return _check_settings(folder, requested)
@@ -459,6 +459,12 @@ def _stored_config(folder: Path, requested: Config) -> Config | None:
         "cannot be known to belong to this run",
         f"restore it, choose another folder, or remove {CERTIFICATES} and {TIMES}",
     )
+
+
+def _has_results(folder: Path) -> bool:
+    """Return whether results are stored, also of images whose turn has not come."""
+    paths = (folder / CERTIFICATES, folder / BACKLOG)
+    return any(path.exists() and path.stat().st_size for path in paths)
 
 
 def _check_settings(folder: Path, requested: Config) -> Config:
