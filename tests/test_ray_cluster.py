@@ -28,18 +28,18 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 GENERATOR = torch.Generator().manual_seed(5)
-IMAGES = [(torch.rand(1, 12, 12, generator=GENERATOR), k % 5) for k in range(60)]
+IMAGES = [(torch.rand(1, 12, 12, generator=GENERATOR), k % 5) for k in range(44)]
 
 
 class Slow(nn.Module):
     """A network that takes its time, so that machines can come and go meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = 0.04) -> None:
         super().__init__()
-        self.inner = SmallCNN(num_classes=5, width=4, seed=3)
+        self.inner, self.seconds = SmallCNN(num_classes=5, width=4, seed=3), seconds
 
     def forward(self, images: Tensor) -> Tensor:
-        time.sleep(0.04)
+        time.sleep(self.seconds)
         scores: Tensor = self.inner(images)
         return scores
 
@@ -61,7 +61,6 @@ def cluster() -> Iterator[Any]:
 def test_a_machine_that_joins_is_used_and_one_that_dies_costs_only_its_pieces(
     tmp_path: Path, cluster: Any
 ) -> None:
-    classifier = SmoothedClassifier(Slow().eval(), Rotation(), Uniform(2.0), 5, batch_size=64)
     machines: list[Any] = []
     words: list[str] = []
     seen: dict[str, int] = {}
@@ -78,7 +77,8 @@ def test_a_machine_that_joins_is_used_and_one_that_dies_costs_only_its_pieces(
             seen["removed"] = len(words)
             cluster.remove_node(machines.pop())
 
-    def certify(out: Path, engine: RayEngine | None, progress: Progress) -> bytes:
+    def certify(out: Path, model: Slow, engine: RayEngine | None, progress: Progress) -> bytes:
+        classifier = SmoothedClassifier(model, Rotation(), Uniform(2.0), 5, batch_size=64)
         list(
             certify_dataset(
                 classifier, IMAGES, n=400, seed=7, out=out, engine=engine, progress=progress
@@ -87,8 +87,8 @@ def test_a_machine_that_joins_is_used_and_one_that_dies_costs_only_its_pieces(
         return (out / CERTIFICATES).read_bytes()
 
     engine = RayEngine(address=cluster.address)
-    two = certify(tmp_path / "two", engine, Progress(workers=change))
+    two = certify(tmp_path / "two", Slow().eval(), engine, Progress(workers=change))
     assert words[0].startswith("1 worker, ")
     assert seen["removed"] < len(words)
     assert words[-1].startswith("1 worker, ")
-    assert two == certify(tmp_path / "one", None, Progress())
+    assert two == certify(tmp_path / "one", Slow(0.0).eval(), None, Progress())
