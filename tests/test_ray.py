@@ -474,6 +474,7 @@ def test_the_command_line_gives_the_same_bytes(place: Path) -> None:
     run_inside(*COMMAND, "--out", "one")
     said = deformrs(*COMMAND, "--workers", "2", "--out", "two", cwd=place)
     assert "starting workers" in said.stdout
+    assert "time           not estimated: workers sample at their own speed" in said.stdout
     assert "2 workers, " in said.stdout
     assert files(place / "one") == files(place / "two")
     assert "verified: 1 run" in run_inside("verify", "two")

@@ -27,7 +27,7 @@ from deformrs.cli.options import (
     model_options,
     smoothing_options,
 )
-from deformrs.cli.overview import Overview
+from deformrs.cli.overview import Overview, row
 from deformrs.cli.parameters import is_typed, split_list
 from deformrs.cli.progress import Advance, Downloads, step
 from deformrs.cli.terminal import echo, print_plain
@@ -206,6 +206,8 @@ def certify_job(
         print_plain(console, *overview.lines)
         if engine is None:
             print_plain(console, *overview.cost(overview.measured_speed()))
+        else:
+            print_plain(console, row("time", "not estimated: workers sample at their own speed"))
         print_plain(console, *overview.remarks)
     else:
         print_plain(console, f"all {total:,} images are certified already: read from {out}")
