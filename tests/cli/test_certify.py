@@ -285,6 +285,14 @@ def test_the_number_of_samples_is_fixed_by_default(network: Path) -> None:
         assert config["method"] == method
 
 
+def test_another_number_of_samples_is_refused_for_that(network: Path) -> None:
+    """Not for the bound that suited the first number, which nobody gave."""
+    radii = ("--radii", "5deg", "--out", "run")
+    certify_digits(network.parent, "--n", "3000", *radii)
+    certify = ("certify", "--model", "network", "--data", "digits", *TURN, "--n", "1500")
+    assert "n: 3000 there, 1500 here" in fails(*certify, *radii, cwd=network.parent)
+
+
 def test_a_tolerance_and_a_region(network: Path) -> None:
     folder = network.parent
     printed = certify_digits(folder, "--n", "4000", "--adaptive", "30deg", "--out", "rough")
@@ -306,7 +314,8 @@ def test_a_tolerance_and_a_region(network: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--radii", "5deg", "--method", "clopper_pearson"), "must be 'auto', 'runner_up'"),
+        (("--radii", "5deg", "--method", "clopper_pearson"), "fixed number of samples (--fixed"),
+        (("--method", "bonferroni"), "is for runs that began with it: use runner_up"),
         (("--adaptive", "0deg"), "must be positive"),
         (("--adaptive", "5px"), "5px"),
         (("--radii=-5deg",), "not negative"),

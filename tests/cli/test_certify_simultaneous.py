@@ -83,6 +83,8 @@ def test_report_shares_another_alpha_too(place: Path) -> None:
         "chosen before the results were seen."
     )
     assert f"\n    {sentence}\n" in strict
+    done = deformrs("report", "run", "--no-images", "--alpha", "0.0004", "--out", "again")
+    assert "Choosing after looking is not the protocol" in done.stderr
     text = (place / "strict" / "report.md").read_text()
     assert "0.0001 (a share of each of 4 images; certified anew; the run used 0.001)" in text
     assert sentence in text

@@ -158,6 +158,13 @@ def certify_job(
     there, writes nothing and returns None.
     """
     is_new = sampling.seed is None and begun_config(out) is None
+    if sampling.method == "bonferroni" and begun_config(out) is None:
+        raise InputError(
+            "--method",
+            "'bonferroni'",
+            "is for runs that began with it",
+            "use runner_up, which bounds the other classes more sharply, or auto",
+        )
     method = run_method(out, sampling.method, sampling.n)
     sampling = replace(sampling, seed=run_seed(out, sampling.seed), method=method)
     space = job.classifier.deformation.space(size_of(job.first_image))
