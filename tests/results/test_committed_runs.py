@@ -59,8 +59,10 @@ def test_the_readme_quotes_the_best_of_the_runs(board: Board) -> None:
         "shift by up to 5 px": ("translation", "5"),
         "rotation up to 2° with shear up to 2 %": ("rotation+shear", None),
         composed: ("rotation+scaling+translation", None),
+        "every pixel displaced, by up to 5 px in total (ℓ2)": ("vector_field", "5"),
+        "smooth fields (DCT, k = 2) of norm up to 0.5": ("dct", "0.5"),
     }
-    assert len(quoted) == 8
+    assert len(quoted) == 10
     for data, words, paper, ours in quoted:
         name, radius = meant[words]
         cell = next(
@@ -113,7 +115,7 @@ def test_the_recipe_is_that_of_the_runs(name: str) -> None:
 
 
 def test_the_search_is_one_that_can_be_run() -> None:
-    for path in (RESULTS / "search").glob("*.toml"):
+    for path in (RESULTS / "mnist-fields.toml", *(RESULTS / "search").glob("*.toml")):
         assert read_sweep(Path(path)).runs
 
 
