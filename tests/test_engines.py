@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,16 @@ from deformrs.determinism import Difference
 from deformrs.engines import Engine, Outcome, Session, Work, Worker
 from deformrs.engines.engine import TallyOf
 from deformrs.errors import InputError, ModelError, ScarcityWarning
-from deformrs.runs import CERTIFICATES, CONFIG, Result, Run, load_run, read_run, read_times
+from deformrs.runs import (
+    CERTIFICATES,
+    CONFIG,
+    Result,
+    Run,
+    load_run,
+    read_config,
+    read_run,
+    read_times,
+)
 from deformrs.runs.backlog import BACKLOG
 from deformrs.runs.folder import UNSOUND
 from deformrs.stopping import Stopping
@@ -261,6 +271,28 @@ def test_predictions_that_a_worker_does_not_repeat_end_the_run(tmp_path: Path) -
         certify(tmp_path, engine)
     assert (tmp_path / UNSOUND).exists()
     assert _ReorderedSession.closed
+
+
+def test_a_run_that_is_opened_again_keeps_no_results_in_memory(tmp_path: Path) -> None:
+    results = certify(tmp_path)
+    config, law = read_config(tmp_path), results[0].certificate.law
+    del results
+    with Run.open(tmp_path, law, 0.001, str(config["method"]), config) as run:  # type: ignore[arg-type]
+        assert sorted(run.done) == list(range(7))
+        gc.collect()
+        assert not [held for held in gc.get_objects() if type(held) is Result]
+        assert [result.index for result in run.read([5, 2, 99])] == [5, 2]
+    assert load_run(tmp_path)[2:3] == certify(tmp_path)[2:3]
+
+
+def test_a_line_that_changes_while_a_run_is_open_is_noticed(tmp_path: Path) -> None:
+    results = certify(tmp_path)
+    config, law = read_config(tmp_path), results[0].certificate.law
+    with Run.open(tmp_path, law, 0.001, str(config["method"]), config) as run:  # type: ignore[arg-type]
+        path = tmp_path / CERTIFICATES
+        path.write_bytes(path.read_bytes().replace(b'"label": 1', b'"label": 0', 1))
+        with pytest.raises(InputError, match="a line has changed since"):
+            run.read(range(7))
 
 
 def test_a_backlog_keeps_only_places_in_memory(tmp_path: Path) -> None:

@@ -252,8 +252,8 @@ class _Certification:
             )
             failed: dict[tuple[int, ...], DeformRSError] = {}
             for piece in self._pieces:
-                if results := store.earlier(piece):
-                    self._read(piece).check_unchanged(results)
+                if earlier := store.earlier(piece):
+                    self._read(piece).check_unchanged(earlier)
                 while piece not in failed and not all(index in store for index in piece):
                     outcome = next(outcomes)
                     self._check_repeated(run, outcome.difference)
@@ -265,7 +265,7 @@ class _Certification:
                 if piece in failed:
                     store.has_gap = True
                     continue
-                for result in store.take(piece):
+                for result in store.take(piece, earlier):
                     bar.finish()
                     yield result
             self._check_repeated(run, self.session.changed())
@@ -363,19 +363,18 @@ class _Store:
 
     def __init__(self, run: Run | None) -> None:
         self._run = run
-        self._finished = {result.index: result for result in run.results} if run else {}
-        self._resumed = frozenset(run.backlog) if run else frozenset()
         self._arrived: dict[int, Result] = {}
         self._seconds: dict[int, float] = {}
         self._taken: set[int] = set()
-        self.indices = self._resumed.union(self._finished)
+        self.indices = frozenset(run.done).union(run.backlog) if run else frozenset()
         """The images of earlier processes."""
         self.has_gap = False
         """Whether a piece was left out: later lines would not be in order, and wait."""
 
     def __contains__(self, index: int) -> bool:
-        there = index in self._finished or index in self._arrived or index in self._taken
-        return there or (self._run is not None and index in self._run.backlog)
+        run = self._run
+        there = index in self._arrived or index in self._taken
+        return there or (run is not None and (index in run.done or index in run.backlog))
 
     @property
     def earliest(self) -> int | None:
@@ -384,11 +383,10 @@ class _Store:
 
     def earlier(self, piece: Sequence[int]) -> dict[int, Result]:
         """Return the results of a piece that earlier processes made."""
-        found = {index: self._finished[index] for index in piece if index in self._finished}
-        waiting = [index for index in piece if index in self._resumed]
-        if self._run and waiting:
-            found |= {result.index: result for result in self._run.backlog.read(waiting)}
-        return found
+        own = [index for index in piece if index in self.indices]
+        if self._run is None or not own:
+            return {}
+        return {result.index: result for result in self._run.read(own)}
 
     def add(self, results: Sequence[Result], seconds: float, *, due: bool) -> None:
         """Add the results of a piece, unless they are there; `due` says that it is its turn."""
@@ -399,7 +397,7 @@ class _Store:
         else:
             self._arrived.update((result.index, result) for result in new)
 
-    def take(self, piece: Sequence[int]) -> Iterator[Result]:
+    def take(self, piece: Sequence[int], earlier: Mapping[int, Result]) -> Iterator[Result]:
         """Store the results of a piece whose turn it is, and yield them in order."""
         waiting = self._run.backlog.read(piece) if self._run else []
         new = {result.index: result for result in waiting}
@@ -410,7 +408,7 @@ class _Store:
             self._run.add_all([new[index] for index in order], seconds)
         self._taken.update(piece)  # an outcome that comes again is dropped
         for index in piece:
-            yield new[index] if index in new else self._finished.pop(index)
+            yield new[index] if index in new else earlier[index]
 
 
 def select_indices(

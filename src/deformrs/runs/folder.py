@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, KeysView, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -45,6 +45,7 @@ from deformrs.runs.files import (
     sync_folder,
     write_atomically,
 )
+from deformrs.runs.places import FEW, Places
 from deformrs.runs.records import (
     BAD_LINE,
     CertifiedRun,
@@ -146,7 +147,7 @@ class Run:
     >>> import tempfile
     >>> from deformrs import Uniform
     >>> with Run.open(Path(tempfile.mkdtemp()), Uniform(0.5), 0.001, "clopper_pearson", {}) as run:
-    ...     run.results
+    ...     list(run.done)
     []
     """
 
@@ -165,15 +166,14 @@ class Run:
             _check_kept(folder)
             stored = _stored_config(folder, config)
             self.config = stored or config
-            self.results = [] if stored is None else read_results(folder, stored)
-            """Those that were stored when the run was opened."""
-            self.done = {result.index for result in self.results}
-            """The indices of the images that are certified."""
+            self._law = law
+            self._places = Places(path)
+            for result, length in each_result(folder, stored, kept=FEW) if stored else ():
+                self._places.add(result.index, length)
             _set_unfinished_aside(folder, self._file)
             if indices is not None:
-                order = [result.index for result in self.results]
-                self.config = with_request(self.config, order, indices)
-                if self.done.issuperset(indices):
+                self.config = with_request(self.config, list(self.done), indices)
+                if self.done >= set(indices):
                     remove_tally(folder)  # a kill or a power cut may have left it
             self.backlog = Backlog(folder, self.config, law, self.done)
             if self.config != stored:
@@ -182,6 +182,19 @@ class Run:
         except BaseException:
             self._file.close()
             raise
+
+    @property
+    def done(self) -> KeysView[int]:
+        """The indices of the images that are certified, in order."""
+        return self._places.indices
+
+    def read(self, indices: Sequence[int]) -> list[Result]:
+        """Return the results of those of these images that have one, also in the backlog."""
+        try:
+            stored = self._places.read(indices, self.config, self._law)
+            return stored + self.backlog.read(indices)
+        except BAD_LINE as error:  # it was read when the run was opened
+            raise damaged(self.folder, f"a line has changed since: {error!r}") from None
 
     @classmethod
     def open(
@@ -228,10 +241,10 @@ class Run:
         """Add several results, as `add` does; `seconds` is the time of each, None if not known."""
         if not results:
             return
-        append(self._file, self._lines(results))
+        lines, indices = self._lines(results), [result.index for result in results]
+        append(self._file, lines)
         remove_tally(self.folder)
-        indices = [result.index for result in results]
-        self.done.update(indices)
+        self._places.add_lines(indices, lines)
         self.backlog.discard(indices)
         times = [(i, s) for i, s in zip(indices, seconds, strict=False) if s is not None]
         if times:
@@ -371,12 +384,24 @@ def read_results(
     folder: Path, config: Config, alpha: float | None = None, method: str | None = None
 ) -> list[Result]:
     """Return the results in a folder, which must belong to the configuration."""
+    return [result for result, _ in each_result(folder, config, alpha, method)]
+
+
+def each_result(
+    folder: Path,
+    config: Config,
+    alpha: float | None = None,
+    method: str | None = None,
+    *,
+    kept: int | None = None,
+) -> Iterator[tuple[Result, int]]:
+    """Yield each result in a folder and the length of its line; `kept` as in `line_reader`."""
     path = folder / CERTIFICATES
     _check_sound(folder)
     content = stored_bytes(path)
     if not content:
         _check_kept(folder)
-        return []
+        return
     settings: Any = config
     try:
         law = NoiseLaw.from_config(settings["noise"])
@@ -384,8 +409,7 @@ def read_results(
         raise damaged(folder / CONFIG, error) from None
     if "stopping" in config and not Method.parse(config["method"]).stops_early:
         raise damaged(folder / CONFIG, "its bound does not hold where sampling stops early")
-    read = line_reader(config, law, len(content), alpha, _anew(config, method))
-    results: list[Result] = []
+    read = line_reader(config, law, len(content), alpha, _anew(config, method), kept)
     seen: set[int] = set()
     requested = requested_indices(config)
     order = chain.from_iterable(requested or ())
@@ -401,8 +425,7 @@ def read_results(
             place = "after the last requested one" if due is None else f"where image {due} is due"
             raise damaged(path, f"line {number}: image {result.index} {place}; lines are missing")
         seen.add(result.index)
-        results.append(result)
-    return results
+        yield result, len(line) + 1
 
 
 def _anew(config: Config, name: str | None) -> Method | None:

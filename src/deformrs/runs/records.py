@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -245,12 +245,14 @@ def line_reader(
     size: int,
     alpha: float | None = None,
     anew: Method | None = None,
+    kept: int | None = None,
 ) -> Callable[[bytes], Result]:
     """Return the function that reads a line of a run with this configuration and noise.
 
     `size` is that of all lines in bytes, which limits the memory that their counts may take. The
-    counts are certified at `alpha`, by default that of the run, by its own bound or by `anew`. A
-    line of another configuration, or a damaged one, raises one of BAD_LINE.
+    counts are certified at `alpha`, by default that of the run, by its own bound or by `anew`.
+    Images of equal counts share a certificate; where the results are not kept, `kept` says how many
+    certificates are. A line of another configuration, or a damaged one, raises one of BAD_LINE.
     """
     settings: Any = config
     level = settings["alpha"] if alpha is None else alpha
@@ -264,9 +266,10 @@ def line_reader(
         room.take(space.dim)
         return space
 
-    @cache  # many images have the same counts
+    @lru_cache(kept)  # many images have the same counts
     def certify(counts: Counts, space: Space, chosen: str | None) -> Certificate:
-        room.take(2 * len(counts.selection))
+        if kept is None:
+            room.take(2 * len(counts.selection))
         if chosen is not None and not own.may_choose(Method.parse(chosen)):
             raise ValueError(f"{chosen!r} is no method of the run")
         bound = chosen or own.name if anew is None else anew.name
