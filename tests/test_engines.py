@@ -18,6 +18,7 @@ from deformrs.dataset import certify_dataset
 from deformrs.determinism import Difference
 from deformrs.engines import Engine, Outcome, Session, Work, Worker
 from deformrs.engines.engine import TallyOf
+from deformrs.engines.queue import Queue
 from deformrs.errors import InputError, ModelError, ScarcityWarning
 from deformrs.runs import (
     CERTIFICATES,
@@ -271,6 +272,23 @@ def test_predictions_that_a_worker_does_not_repeat_end_the_run(tmp_path: Path) -
         certify(tmp_path, engine)
     assert (tmp_path / UNSOUND).exists()
     assert _ReorderedSession.closed
+
+
+def test_a_piece_that_failed_goes_to_a_worker_that_has_not_tried_it() -> None:
+    queue = Queue([(0,), (1,), (2,)])
+    first = queue.take("one", ["one", "two"])
+    assert first is not None
+    first.tried.append("one")
+    queue.try_again(first)
+    second = queue.take("one", ["one", "two"])
+    assert second is not None
+    assert second.indices == (1,)
+    assert queue.take("two", ["one", "two"]) is first
+    queue.try_again(first)
+    assert queue.take("one", ["one"]) is first, "nobody else is left"
+    queue.put_back([second])
+    assert [task.indices for task in iter(lambda: queue.take("one", ["one"]), None)] == [(1,), (2,)]
+    assert not queue
 
 
 def test_a_run_that_is_opened_again_keeps_no_results_in_memory(tmp_path: Path) -> None:

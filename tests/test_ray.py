@@ -29,6 +29,7 @@ from deformrs.data import load_data
 from deformrs.data.preparation import Preparation
 from deformrs.dataset import certify_dataset
 from deformrs.engines import ray as ray_engine
+from deformrs.engines import workers
 from deformrs.errors import InputError, ModelError, ScarcityWarning
 from deformrs.models import SmallCNN
 from deformrs.runs import CERTIFICATES, CONFIG, Result, load_run
@@ -365,7 +366,7 @@ def test_few_pieces_for_many_workers_are_noted(tmp_path: Path) -> None:
 def test_other_versions_are_refused_with_the_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_engine, "__version__", "0.0.7")
+    monkeypatch.setattr(workers, "__version__", "0.0.7")
     with pytest.raises(ModelError, match="other versions: deformrs: .* there, 0.0.7 here") as error:
         certify(tmp_path, RayEngine(workers=1))
     assert "install the same versions on all machines" in str(error.value)
@@ -426,6 +427,24 @@ def test_workers_that_find_no_room_keep_nothing_waiting(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="certification of image 3 is not finished"):
         certify(tmp_path, RayEngine(workers=6), images=images, classifier=smoothed(model), n=300)
     assert len(load_run(tmp_path)) == 3
+
+
+def test_a_model_that_samples_nothing_ends_the_run_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All pieces hold an image that it refuses, also the one of the first image."""
+    monkeypatch.setattr(ray_engine, "MOST_GIVEN_UP", 1)
+    images, model = [DIM[0], *[(POISON, 0)] * 39], Fatal("raises").eval()
+    with pytest.raises(ModelError, match="each of the first 1 pieces .from the images . on. is"):
+        certify(
+            tmp_path,
+            RayEngine(workers=2),
+            images=images,
+            classifier=smoothed(model),
+            n=300,
+            together=2,
+        )
+    assert not load_run(tmp_path)
 
 
 @pytest.mark.parametrize("gpus", [-1.0, 1.5, float("nan")])
