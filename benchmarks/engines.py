@@ -6,7 +6,8 @@
 - overhead: workers of one thread (on GPUs: one worker a GPU) against this process with as many
   threads, in turns. Starting them is left out.
 - piece: the time of a piece without work, for one worker: the most that a driver can hand out.
-- memory: the most memory of the driver while it certifies that many images, each a piece.
+- memory: the most memory of the driver while it certifies that many images, each a piece; and while
+  it reads them again, as a run that is resumed does.
 """
 
 from __future__ import annotations
@@ -146,32 +147,35 @@ def piece(number: int) -> Config:
 
 
 def memory(number: int) -> Config:
-    """Return the most memory of a driver that certifies that many images."""
-    command = [sys.executable, __file__, "--driver", str(number)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    began, peak = done.stdout.split()[-2:]
+    """Return the most memory of a driver that certifies that many images, and reads them again."""
+    with TemporaryDirectory() as folder:
+        command = [sys.executable, __file__, "--driver", str(number), "--out", folder]
+        figures = []
+        for _ in range(2):
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            figures.append([round(int(figure) / 1024) for figure in done.stdout.split()[-2:]])
+    (before, most), (_, again) = figures
     return {
         "measure": "memory",
         "model": "none",
         "images": number,
-        "before_mb": round(int(began) / 1024),
-        "peak_mb": round(int(peak) / 1024),
+        "before_mb": before,
+        "peak_mb": most,
+        "again_peak_mb": again,
     }
 
 
-def drive(number: int) -> None:
+def drive(number: int, folder: Path) -> None:
     """Certify that many images, and print the memory before and at its peak, in KiB."""
     classifier = SmoothedClassifier(left_or_right, Rotation(), Uniform(0.5), 2)
-    with TemporaryDirectory() as folder:
-        engine = RayEngine(workers=WORKERS, gpus_per_worker=0.0)
-        results = certify_dataset(
-            classifier, Trivial(number), n=20, n0=20, seed=0, out=folder, engine=engine,
-            progress=False,
-        )  # fmt: skip
-        next(results)
-        before = peak()
-        for _ in results:
-            pass
+    engine = RayEngine(workers=WORKERS, gpus_per_worker=0.0)
+    results = certify_dataset(
+        classifier, Trivial(number), n=20, n0=20, seed=0, out=folder, engine=engine, progress=False
+    )
+    next(results)
+    before = peak()
+    for _ in results:
+        pass
     print(before, peak())
 
 
@@ -206,7 +210,8 @@ def main(
 ) -> None:
     """Print a line for each measurement."""
     if driver is not None:
-        drive(driver)
+        assert out is not None
+        drive(driver, out)
         return
     keep_freed_memory()  # as the command line does, and the workers
     record = Record(machine(chosen_device(device)), out)

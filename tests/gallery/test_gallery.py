@@ -10,6 +10,7 @@ import pytest
 import torch
 from exhibits import photograph, smooth, spot
 from matplotlib.figure import Figure
+from matplotlib.quiver import Quiver
 from matplotlib.text import Text
 from PIL import Image
 
@@ -75,6 +76,14 @@ def test_images_of_a_classifier_are_certified_and_predicted() -> None:
     lines = "\n".join(texts(gallery(classifier, spot(), columns=2, n=100)))
     assert "✓ class 1\n+" in lines
     assert "shown at" in lines
+
+
+def test_fields_are_drawn_beside_their_deformations(run: Path) -> None:
+    plain, drawn = gallery(run, IMAGES, columns=2), gallery(run, IMAGES, columns=2, fields=True)
+    arrows = [axes for axes in drawn.axes if any(isinstance(c, Quiver) for c in axes.collections)]
+    rows = len([text for text in texts(plain) if text == "original"])
+    assert len(arrows) == 2 * rows
+    assert len([axes for axes in drawn.axes if axes.images]) >= len(plain.axes)
 
 
 def test_mistakes_are_named(run: Path, tmp_path: Path) -> None:

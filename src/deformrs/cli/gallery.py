@@ -99,6 +99,7 @@ class Subject:
 @smoothing_options(required=False)
 @click.option("--images", "--pictures", "images", help="Numbers in the dataset, e.g. 0,5,17.")
 @click.option("--columns", default=8, show_default=True, help="Deformations per image.")
+@click.option("--with-fields", is_flag=True, help="Draw the vector field of each deformation too.")
 @click.option(
     "--predict-n",
     type=int,
@@ -116,6 +117,7 @@ def gallery(
     smoothing: SmoothingOptions,
     images: str | None,
     columns: int,
+    with_fields: bool,
     predict_n: int | None,
     sampling: SamplingOptions,
 ) -> None:
@@ -215,7 +217,7 @@ def gallery(
             ]
         console = Console(highlight=False)
         rows = _sample(pairs, columns, predict_n, sampling, stopping, console)
-        draw_samples(rows, out, names=names)
+        draw_samples(rows, out, names=names, fields=with_fields)
     echo(f"written: {out}")
 
 

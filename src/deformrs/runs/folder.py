@@ -22,7 +22,9 @@ import json
 import os
 import re
 from collections.abc import Iterator, KeysView, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Self
@@ -30,7 +32,7 @@ from typing import IO, Any, Self
 from deformrs.certificate import Certificate
 from deformrs.config import Config, ConfigValue
 from deformrs.errors import InputError, damaged, quoted
-from deformrs.limits import JSON_BYTES, read_file, read_json
+from deformrs.limits import JSON_BYTES, RUN_BYTES, open_file, read_file, read_json, too_large
 from deformrs.noise import NoiseLaw
 from deformrs.runs.backlog import BACKLOG, Backlog
 from deformrs.runs.files import (
@@ -170,7 +172,7 @@ class Run:
             self._places = Places(path)
             for result, length in each_result(folder, stored, kept=FEW) if stored else ():
                 self._places.add(result.index, length)
-            _set_unfinished_aside(folder, self._file)
+            _set_unfinished_aside(folder, self._file, self._places.end)
             if indices is not None:
                 self.config = with_request(self.config, list(self.done), indices)
                 if self.done >= set(indices):
@@ -398,24 +400,43 @@ def each_result(
     """Yield each result in a folder and the length of its line; `kept` as in `line_reader`."""
     path = folder / CERTIFICATES
     _check_sound(folder)
-    content = stored_bytes(path)
-    if not content:
-        _check_kept(folder)
-        return
+    with _stored_lines(path) as (file, size):
+        if not size:
+            _check_kept(folder)
+        else:
+            yield from _results_in(file, size, path, config, alpha, method, kept)
+
+
+def _results_in(
+    file: IO[bytes],
+    size: int,
+    path: Path,
+    config: Config,
+    alpha: float | None,
+    method: str | None,
+    kept: int | None,
+) -> Iterator[tuple[Result, int]]:
     settings: Any = config
     try:
         law = NoiseLaw.from_config(settings["noise"])
     except (ValueError, TypeError) as error:
-        raise damaged(folder / CONFIG, error) from None
+        raise damaged(path.with_name(CONFIG), error) from None
     if "stopping" in config and not Method.parse(config["method"]).stops_early:
-        raise damaged(folder / CONFIG, "its bound does not hold where sampling stops early")
-    read = line_reader(config, law, len(content), alpha, _anew(config, method), kept)
+        raise damaged(path.with_name(CONFIG), "its bound does not hold where sampling stops early")
+    read = line_reader(config, law, size, alpha, _anew(config, method), kept)
     seen: set[int] = set()
     requested = requested_indices(config)
     order = chain.from_iterable(requested or ())
-    for number, line in enumerate(complete_lines(_split(content, path)[0]), start=1):
+    for number, line in enumerate(file, start=1):
+        if b"\r" in line:
+            raise damaged(
+                path, "its line ends were changed", "restore it, or its line ends: LF alone"
+            )
+        if not line.endswith(b"\n"):
+            _check_unfinished(line, path)
+            return
         try:
-            result = read(line)
+            result = read(line[:-1])
         except BAD_LINE as error:
             raise damaged(path, f"line {number}: {error!r}") from None
         if result.index in seen:
@@ -425,7 +446,7 @@ def each_result(
             place = "after the last requested one" if due is None else f"where image {due} is due"
             raise damaged(path, f"line {number}: image {result.index} {place}; lines are missing")
         seen.add(result.index)
-        yield result, len(line) + 1
+        yield result, len(line)
 
 
 def _anew(config: Config, name: str | None) -> Method | None:
@@ -451,12 +472,21 @@ def _anew(config: Config, name: str | None) -> Method | None:
     return method
 
 
-def complete_lines(content: bytes) -> Iterator[bytes]:
-    """Yield the lines; after the last line break there is nothing, or one that is not finished."""
-    start = 0
-    while end := content.find(b"\n", start) + 1:
-        yield content[start : end - 1]
-        start = end
+@contextmanager
+def _stored_lines(path: Path) -> Iterator[tuple[IO[bytes], int]]:
+    """Yield the file of a run's lines, packed or not, and its size; an empty one if there is none.
+
+    Packed lines are unpacked in memory.
+    """
+    if not os.path.lexists(path) or os.path.lexists(packed_name(path)):
+        content = stored_bytes(path) or b""
+        yield BytesIO(content), len(content)
+        return
+    with open_file(path, links=False) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > RUN_BYTES:
+            raise too_large(str(path), size, RUN_BYTES)
+        yield file, size
 
 
 def noise_law(certificate: Certificate) -> NoiseLaw:
@@ -558,27 +588,26 @@ _RECORD = b'{"index": '
 """How each record begins; nowhere else in one, since quotes in texts are escaped."""
 
 
-def _split(content: bytes, path: Path) -> tuple[bytes, bytes]:
-    """Return the complete lines, and the incomplete record after them, as a kill leaves it."""
-    if b"\r" in content:
-        raise damaged(path, "its line ends were changed", "restore it, or its line ends: LF alone")
-    lines, newline, rest = content.rpartition(b"\n")
+def _check_unfinished(rest: bytes, path: Path) -> None:
+    """Raise unless what follows the last line is the beginning of a record, as a kill leaves it."""
     record = rest.rstrip(b"\0")  # which a power cut may leave
     begins = record.startswith(_RECORD) or _RECORD.startswith(record)
     if not begins or record.count(_RECORD) > 1:
         raise damaged(path, f"its last {len(rest)} bytes are not one incomplete line")
-    return lines + newline, rest
 
 
-def _set_unfinished_aside(folder: Path, file: IO[str]) -> None:
-    """Cut off the incomplete last record, and keep it in a file of its own."""
+def _set_unfinished_aside(folder: Path, file: IO[str], end: int) -> None:
+    """Cut off the incomplete record after the last line, and keep it in a file of its own."""
     path = folder / CERTIFICATES
-    lines, rest = _split(path.read_bytes(), path)
+    with open_file(path, links=False) as stored:
+        stored.seek(end)
+        rest = stored.read()
     if rest:
+        _check_unfinished(rest, path)
         with open_for_appending(folder / UNFINISHED) as kept:
             append(kept, rest.decode(errors="replace") + "\n")
         with naming(path):
-            file.truncate(len(lines))
+            file.truncate(end)
             os.fsync(file.fileno())
 
 

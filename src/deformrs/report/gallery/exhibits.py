@@ -29,7 +29,9 @@ from deformrs.plan import seed_or_fresh
 from deformrs.report.curves import save_figure
 from deformrs.report.gallery.tiles import (
     DPI,
+    FieldTile,
     ImageTile,
+    Tile,
     TileRow,
     check_figure_path,
     class_label,
@@ -107,14 +109,19 @@ class Exhibit:
 class Sample:
     """A deformed image, [c, h, w], and the smoothed prediction for it. shift: [d]
 
-    `prediction` is None if the classifier abstains or was not run; `reach_px` is the largest
-    distance between a pixel and where it is read.
+    `prediction` is None if the classifier abstains or was not run. `field_px`, [h, w, 2], is the
+    vector field in pixels.
     """
 
     shift: NDArray[np.float64]
     image: Tensor
     prediction: int | None
-    reach_px: float
+    field_px: Tensor
+
+    @property
+    def reach_px(self) -> float:
+        """The largest distance, in pixels, between a pixel and where it is read."""
+        return reach_px(self.field_px)
 
 
 class Verdict(Enum):
@@ -212,7 +219,7 @@ def deform_exhibit(
         shifts = np.concatenate([shifts, certified_shifts(exhibit.certificate, count, seed)])
     deformed = deform(exhibit.image, deformation, torch.from_numpy(shifts), padding)
     original, *samples = [
-        Sample(shift, image, None, reach_px(field_px))
+        Sample(shift, image, None, field_px)
         for shift, (image, field_px) in zip(shifts, deformed, strict=True)
     ]
     return ExhibitSamples(exhibit, original, tuple(samples))
@@ -304,6 +311,7 @@ def gallery(
     alpha: float | None = None,
     seed: int | None = None,
     class_names: Sequence[str] | None = None,
+    fields: bool = False,
     path: Path | str | None = None,
 ) -> Figure:
     """Return a figure of images under deformations from all over their certified sets.
@@ -316,7 +324,8 @@ def gallery(
     `images` are one image, [c, h, w] in [0, 1], several, or a dataset as for `certify_dataset`; a
     run's are found by its configuration unless they are given. `indices` choose among them; by
     default the first certified image of each class of a run, or the first images, at most eight.
-    With `path`, the figure is also written there, as .png, .svg or .pdf.
+    With `fields`, each deformation is followed by its vector field. With `path`, the figure is also
+    written there, as .png, .svg or .pdf.
 
     >>> import torch
     >>> from deformrs import Rotation, SmoothedClassifier, Uniform, gallery
@@ -341,7 +350,7 @@ def gallery(
         run = _read(source, alpha)
         rows = _stored_rows(run, images, indices, columns, seed or 0)
         class_names = class_names or stored_names(run.config)
-    figure = samples_figure(rows, class_names)
+    figure = samples_figure(rows, class_names, fields=fields)
     if path is not None:
         save_figure(figure, Path(path), dpi=DPI)
     return figure
@@ -463,29 +472,40 @@ def changed_image(index: int) -> InputError:
     )
 
 
-def samples_figure(rows: Sequence[ExhibitSamples], names: Sequence[str] | None = None) -> Figure:
+def samples_figure(
+    rows: Sequence[ExhibitSamples], names: Sequence[str] | None = None, *, fields: bool = False
+) -> Figure:
     """Return a figure with a row for each exhibit: the image and its samples.
 
     Beneath each stand the prediction, if there is one, and the shift. `names` are those of the
-    classes, in their order. A single parameter increases from left to right.
+    classes, in their order. A single parameter increases from left to right. With `fields`, each
+    sample is followed by its vector field.
     """
-    return lay_out([_samples_row(row, names) for row in rows], _caption(rows))
+    return lay_out([_samples_row(row, names, fields) for row in rows], _caption(rows))
 
 
 def draw_samples(
-    rows: Sequence[ExhibitSamples], path: Path, *, names: Sequence[str] | None = None
+    rows: Sequence[ExhibitSamples],
+    path: Path,
+    *,
+    names: Sequence[str] | None = None,
+    fields: bool = False,
 ) -> None:
     """Write the figure of `samples_figure` as PNG, SVG or PDF."""
     check_figure_path(path)
-    save_figure(samples_figure(rows, names), path, dpi=DPI)
+    save_figure(samples_figure(rows, names, fields=fields), path, dpi=DPI)
 
 
-def _samples_row(row: ExhibitSamples, names: Sequence[str] | None) -> TileRow:
+def _samples_row(row: ExhibitSamples, names: Sequence[str] | None, fields: bool = False) -> TileRow:
     certificate = row.exhibit.certificate
     samples = [row.original, *row.samples]
     if certificate.space.dim == 1:
         samples.sort(key=lambda sample: float(sample.shift[0]))
-    tiles = [_sample_tile(row, sample, names) for sample in samples]
+    tiles: list[Tile] = []
+    for sample in samples:
+        tiles.append(_sample_tile(row, sample, names))
+        if fields and sample is not row.original:
+            tiles.append(FieldTile(sample.field_px))
     claim = certificate.claim
     if certificate.prediction is not None:
         name = class_label(certificate.prediction, names)
