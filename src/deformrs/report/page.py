@@ -37,7 +37,7 @@ from deformrs.space import Block
 ASSETS = "assets"
 SCRIPTS = (
     *("numbers.js", "drawing.js", "gestures.js", "chart.js"),
-    *("tables.js", "classes.js", "images.js", "page.js"),
+    *("tables.js", "classes.js", "warp.js", "turn.js", "images.js", "page.js"),
 )
 
 

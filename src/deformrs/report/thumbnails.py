@@ -16,6 +16,7 @@ from deformrs.data.preparation import Pixels
 from deformrs.report.captions import radii_words
 from deformrs.report.groups import Member, Section
 from deformrs.report.radii import is_full_turn, radius_of
+from deformrs.report.turning import cover_data, turning_data
 from deformrs.rounding import format_down
 from deformrs.runs import Result, StoredRun
 
@@ -187,6 +188,7 @@ def images_data(section: Section, copies: Mapping[str, Thumbnails]) -> dict[str,
                 "start": start,
                 **columns,
                 "radii": radii,
+                **cover_data(member, results),
                 "bounds": member.only_decided,
                 "thumbs": {str(place): uri for place, uri in own.uris.items()},
                 "small": own.small,
@@ -200,6 +202,7 @@ def images_data(section: Section, copies: Mapping[str, Thumbnails]) -> dict[str,
         "signs": [block.unit.symbol for block in blocks],
         "decimals": [block.unit.decimals for block in blocks],
         "full": [180 if is_full_turn(b, b.reach(np.inf)) else None for b in blocks],
+        "turning": turning_data(section.group),
         "runs": runs,
     }
 

@@ -197,7 +197,7 @@ class Viewer {
     dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
     dialog.addEventListener("keydown", (event) => {
       const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (step) this.move(step);
+      if (step && event.target.type !== "range") this.move(step);
     });
   }
 
@@ -219,7 +219,10 @@ class Viewer {
     const k = table.sorted[place];
     const picture = dialog.querySelector(".large");
     picture.replaceChildren();
-    if (run.thumbs[k]) add(picture, "img", { src: run.thumbs[k], alt: "", class: run.small ? "small" : "" });
+    const controls = dialog.querySelector(".controls");
+    controls.hidden = !canTurn(table.data, run, k);
+    if (!controls.hidden) new Turner(picture, controls, table.data, run, k);
+    else if (run.thumbs[k]) add(picture, "img", { src: run.thumbs[k], alt: "", class: run.small ? "small" : "" });
     else add(picture, "p", { class: "note" }, "This image is not embedded in the page.");
     const name = dialog.querySelector(".name");
     name.replaceChildren();

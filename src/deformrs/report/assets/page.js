@@ -30,5 +30,5 @@ function listenToCards(document, slug, table) {
 if (typeof document !== "undefined") {
   start(document);
 } else {
-  module.exports = { percentDown, countAt, nearestPoint, ticks, radiusText, roundRadius, sortedRows, zoomed, seriesOf, classColumns, filteredImages, radiusBins, radiiWords, certificateWords, stepPath, scalesFor };
+  module.exports = { percentDown, countAt, nearestPoint, ticks, radiusText, roundRadius, sortedRows, zoomed, seriesOf, classColumns, filteredImages, radiusBins, radiiWords, certificateWords, stepPath, scalesFor, warped, displacement, dimOf, isKnown, canTurn, shareOf, lengthOf, direction };
 }
