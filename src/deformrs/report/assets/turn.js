@@ -81,7 +81,8 @@ class Turner {
       const names = PARAMETERS[block.family] || [`${block.family.replace("_", " ")}, strength`];
       const radius = this.radii[number];
       const free = !PARAMETERS[block.family];
-      const widest = { translation: this.half, scaling: 100, ...WIDEST }[block.family] || 2 * radius || 0.5;
+      const least = block.scale === null ? this.half / 4 : 0.5 * block.scale;
+      const widest = { translation: this.half, scaling: 100, ...WIDEST }[block.family] || Math.max(2 * radius, least);
       const low = free ? 0 : block.family === "scaling" ? -90 : -widest;
       return names.map((name) => {
         const label = add(this.controls, "label", { class: "slider" });
