@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,6 +95,9 @@ def test_a_slider_turns_the_image_and_tells_where_the_certificate_ends(
     slide(page, 0, 1.0)
     assert pixels_of(page) != before
     assert "class <b>3</b> holds here" in dialog.locator(".cover").inner_text()
+    arc, hand = dialog.locator(".set .arc"), dialog.locator(".set .hand")
+    assert re.fullmatch(r"M-[\d.]+ -[\d.]+A40 40 0 0 1 [\d.]+ -[\d.]+", arc.get_attribute("d"))
+    assert hand.get_attribute("transform") == "rotate(-1)", "as the image turns"
     slide(page, 0, 120)
     assert dialog.locator(".cover").inner_text() == "Not certified here."
     assert dialog.locator(".gauge").get_attribute("aria-valuetext") == "not certified"

@@ -43,6 +43,32 @@ function direction(count, norm, seed) {
   return values.map((value) => value / length);
 }
 
+/** Draw the certified set of a block: an arc of angles, or a disc of shifts; the content moves as
+ *  the point does. Return the function that moves the point, null for other blocks. */
+function certifiedSet(parent, block, radius, norm, half) {
+  const turns = block.family === "rotation";
+  if (!turns && block.family !== "translation") return null;
+  parent.insertAdjacentHTML("beforeend", '<svg class="set" viewBox="-50 -50 100 100" role="img"></svg>');
+  const root = parent.lastElementChild;
+  const title = turns ? `certified angles: up to ${radius}° both ways` : `certified shifts: up to ${radius} px`;
+  root.setAttribute("aria-label", title);
+  svg(root, "title", {}, title);
+  if (turns) {
+    svg(root, "circle", { class: "rest", r: 40 });
+    const [x, y] = [40 * Math.sin((radius * Math.PI) / 180), -40 * Math.cos((radius * Math.PI) / 180)];
+    if (radius >= 180) svg(root, "circle", { class: "arc", r: 40 });
+    else if (radius > 0) svg(root, "path", { class: "arc", d: `M${-x} ${y}A40 40 0 ${radius > 90 ? 1 : 0} 1 ${x} ${y}` });
+    const hand = svg(root, "line", { class: "hand", y2: -46 });
+    return ([angle]) => hand.setAttribute("transform", `rotate(${-angle})`);
+  }
+  const length = Math.min(45, (45 * radius) / half);
+  svg(root, "rect", { class: "rest", x: -45, y: -45, width: 90, height: 90 });
+  if (norm === 2) svg(root, "circle", { class: "disc", r: length });
+  else svg(root, "path", { class: "disc", d: `M${-length} 0L0 ${-length}L${length} 0L0 ${length}z` });
+  const point = svg(root, "circle", { class: "point", r: 4 });
+  return ([left, up]) => point.setAttribute("transform", `translate(${(-45 * left) / half} ${(-45 * up) / half})`);
+}
+
 /** The image of a viewer as a canvas, with a slider for each parameter, or for the strength of a
  *  random direction where there are many. */
 class Turner {
@@ -93,6 +119,8 @@ class Turner {
         return { slider, output };
       });
     });
+    const sets = add(this.controls, "div", { class: "sets" });
+    this.sets = this.blocks.map((block, number) => certifiedSet(sets, block, this.radii[number], this.run.norm[number], this.half));
     this.gauge = add(this.controls, "div", { class: "gauge", role: "meter", "aria-label": "share of the certified radius", "aria-valuemin": 0, "aria-valuemax": 100 });
     add(this.gauge, "span", { class: "covered" });
     this.mark = add(this.gauge, "span", { class: "mark" });
@@ -179,6 +207,7 @@ class Turner {
     this.blocks.forEach((block, number) => this.sliders[number].forEach(({ slider, output }) => {
       output.textContent = `${Number(Number(slider.value).toFixed(block.decimals))}${block.unit}`;
     }));
+    this.sets.forEach((move, number) => move && move(shift[number]));
     this.say(shareOf(shift, this.radii, this.run.norm, this.run.joint));
     this.drawField(displacement(deformation, params, this.size));
   }
