@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -308,13 +308,45 @@ def test_a_run_that_is_opened_again_keeps_no_results_in_memory(tmp_path: Path) -
     assert load_run(tmp_path)[2:3] == certify(tmp_path)[2:3]
 
 
-def test_a_line_that_changes_while_a_run_is_open_is_noticed(tmp_path: Path) -> None:
+def swapped(path: Path) -> None:
+    """Swap the second and the third line, which are of one length."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[1], lines[2] = lines[2], lines[1]
+    path.write_bytes(b"".join(lines))
+
+
+def replaced(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b'"label": 1', b'"label": 0'))
+
+
+def linked(path: Path) -> None:
+    path.rename(path.with_suffix(".moved"))
+    path.symlink_to(path.with_suffix(".moved"))
+
+
+@pytest.mark.parametrize("name", [CERTIFICATES, BACKLOG])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (swapped, "it has changed since it was opened"),
+        (replaced, "it has changed since it was opened: ValueError.'changed"),
+        (Path.unlink, "it has changed since it was opened: FileNotFound"),
+        (linked, "is a link; it must be a regular file"),
+    ],
+)
+def test_lines_that_change_while_a_run_is_open_are_noticed(
+    tmp_path: Path, name: str, change: Callable[[Path], None], said: str
+) -> None:
     results = certify(tmp_path)
     config, law = read_config(tmp_path), results[0].certificate.law
+    if name == BACKLOG:
+        (tmp_path / CERTIFICATES).rename(tmp_path / BACKLOG)
+        (tmp_path / CERTIFICATES).touch()
+        for kept in ("times.tsv", "times.tsv.xz"):
+            (tmp_path / kept).unlink(missing_ok=True)
     with Run.open(tmp_path, law, 0.001, str(config["method"]), config) as run:  # type: ignore[arg-type]
-        path = tmp_path / CERTIFICATES
-        path.write_bytes(path.read_bytes().replace(b'"label": 1', b'"label": 0', 1))
-        with pytest.raises(InputError, match="a line has changed since"):
+        change(tmp_path / name)
+        with pytest.raises(InputError, match=said):
             run.read(range(7))
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator, KeysView, Sequence
 from pathlib import Path
 
 from deformrs.config import Config
+from deformrs.errors import InputError, damaged
 from deformrs.limits import open_file
 from deformrs.noise import NoiseLaw
-from deformrs.runs.records import Result, line_reader
+from deformrs.runs.records import BAD_LINE, Result, line_reader
 
 FEW = 64
 """Certificates that are kept while lines are only checked."""
@@ -54,17 +55,22 @@ class Places:
         self._places.pop(index, None)
 
     def read(self, indices: Sequence[int], config: Config, law: NoiseLaw) -> list[Result]:
-        """Return the results of those of these images that have one, in this order.
-
-        A line that was changed meanwhile raises one of BAD_LINE.
-        """
-        places = [self._places[index] for index in indices if index in self._places]
+        """Return the results of those of these images that have one, in this order."""
+        places = {index: self._places[index] for index in indices if index in self._places}
         if not places:
             return []
         read = line_reader(config, law, self.end)
         results = []
-        with open_file(self.path, links=False) as file:
-            for start, end in places:
-                file.seek(start)
-                results.append(read(file.read(end - start).rstrip(b"\n")))
+        try:
+            with open_file(self.path, links=False) as file:
+                for index, (start, end) in places.items():
+                    file.seek(start)
+                    result = read(file.read(end - start).rstrip(b"\n"))
+                    if result.index != index:
+                        raise ValueError(f"image {result.index} where {index} was")
+                    results.append(result)
+        except InputError:  # a link, a device
+            raise
+        except (FileNotFoundError, *BAD_LINE) as error:
+            raise damaged(self.path, f"it has changed since it was opened: {error!r}") from None
         return results
