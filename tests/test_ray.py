@@ -166,13 +166,15 @@ class Fatal(nn.Module):
 
     def __init__(self, how: str) -> None:
         super().__init__()
-        self.inner, self.how = network(), how
+        self.inner, self.how, self.home = network(), how, os.getpid()
 
     def forward(self, images: Tensor) -> Tensor:
         scores: Tensor = self.inner(images)
         if not (images.amax(dim=(1, 2, 3)) > 0.999).any():
             return scores
-        if self.how == "dies":
+        if self.how == "dies elsewhere" and os.getpid() == self.home:
+            return scores
+        if self.how.startswith("dies"):
             os.kill(os.getpid(), signal.SIGKILL)
         if self.how == "raises":
             raise RuntimeError("a bad day")
@@ -427,6 +429,59 @@ def test_workers_that_find_no_room_keep_nothing_waiting(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="certification of image 3 is not finished"):
         certify(tmp_path, RayEngine(workers=6), images=images, classifier=smoothed(model), n=300)
     assert len(load_run(tmp_path)) == 3
+
+
+class Broken(nn.Module):
+    """A network whose first process to sample, and those of the same actor after it, die of it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.inner, self.folder, self.calls = network(), str(folder), 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.calls += 1
+        if self.calls > 12:  # after it was checked
+            own = ray.get_runtime_context().get_actor_id()
+            claim = Path(self.folder, "broken")
+            try:
+                with claim.open("x") as file:
+                    file.write(own)
+            except FileExistsError:
+                pass
+            if claim.read_text() == own:
+                with Path(self.folder, "deaths").open("a") as file:
+                    file.write("died\n")
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(0.05)
+        scores: Tensor = self.inner(images)
+        return scores
+
+
+def test_pieces_that_a_broken_worker_loses_wait_for_another(tmp_path: Path) -> None:
+    expected = certify(tmp_path / "one", n=300)
+    model = Broken(tmp_path).eval()
+    found = certify(tmp_path / "two", RayEngine(workers=2), classifier=smoothed(model), n=300)
+    assert found == expected
+    assert (tmp_path / "deaths").read_text().count("died") <= 6
+
+
+def test_an_image_that_kills_whoever_compares_the_models_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_engine, "DEATHS", 2)
+    images = [DIM[0], (POISON, 0), *DIM[2:]]
+    dying = smoothed(Fatal("dies elsewhere").eval())
+    certify(tmp_path, images=images, max=4, classifier=dying, n=300, together=2)
+    with pytest.raises(ModelError, match="must sample the image 0 again, to compare the models"):
+        certify(tmp_path, RayEngine(workers=1), images=images, classifier=dying, n=300, together=2)
+    assert len(load_run(tmp_path)) == 4
+
+
+def test_an_iterator_that_is_never_begun_leaves_no_actor(tmp_path: Path) -> None:
+    results = certify_dataset(smoothed(), IMAGES, n=300, engine=RayEngine(workers=1))
+    del results
+    gc.collect()
+    assert ray.available_resources()["CPU"] == 3
 
 
 def test_a_model_that_samples_nothing_ends_the_run_early(

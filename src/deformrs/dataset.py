@@ -18,7 +18,7 @@ from deformrs.checks import check_integer
 from deformrs.config import Config, ConfigValue
 from deformrs.determinism import Difference
 from deformrs.engines import Engine, InProcess, Session, Work
-from deformrs.errors import DeformRSError, InputError, ModelError, ScarcityWarning
+from deformrs.errors import DeformRSError, InputError, ModelError, ScarcityWarning, damaged
 from deformrs.fingerprints import Fingerprint, network_config, with_model
 from deformrs.geometry import size_of
 from deformrs.inputs import (
@@ -37,12 +37,15 @@ from deformrs.pieces import Piece
 from deformrs.plan import SamplingPlan, seed_or_fresh
 from deformrs.rule import GIVEN_UP
 from deformrs.runs import Result, Run
-from deformrs.runs.folder import CERTIFICATES, begun_config, difference, run_settings
+from deformrs.runs.folder import CERTIFICATES, CONFIG, begun_config, difference, run_settings
 from deformrs.runs.request import Simultaneous
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.statistics import Method
 from deformrs.stopping import Stopping
 from deformrs.units import Unit
+
+MOST_TOGETHER = 2**12
+"""Images that share batches. A forged run folder must not fill the memory."""
 
 _PIECES_EACH = 2
 """The pieces that each of several workers should get at least."""
@@ -183,6 +186,9 @@ def begin(
         together = _stored_together(folder)
     else:
         check_integer("together", together, least=1)
+        if together > MOST_TOGETHER:
+            most = f"must be at most {MOST_TOGETHER:,} images"
+            raise InputError("together", f"{together:,}", most, "leave it out")
     classes = classifier.classes_for(first)
     fingerprint = Fingerprint.of(classifier, first)
     work = Work(images, indices[0], first, plan, classes, together, is_new, fingerprint)
@@ -210,7 +216,9 @@ def begin(
         classifier, images, indices, first, plan, method, config, folder, same_size, session
     )
     settings = run_settings(classifier.noise, plan.alpha, method)
-    return config | settings, certification.results(progress)
+    results = certification.results(progress)
+    next(results)  # from now on it closes the session, also if it is never asked for a result
+    return config | settings, results  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,12 +236,16 @@ class _Certification:
     same_size: bool
     session: Session
 
-    def results(self, progress: ProgressChoice) -> Iterator[Result]:
-        """Yield the results in order, each after it was stored."""
+    def results(self, progress: ProgressChoice) -> Iterator[Result | None]:
+        """Yield None at once, then the results in order, each after it was stored."""
+        with closing(self.session):
+            yield None
+            yield from self._results(progress)
+
+    def _results(self, progress: ProgressChoice) -> Iterator[Result]:
         plan = self.plan
         samples = None if plan.stopping else plan.n0 + plan.n
         with (
-            closing(self.session),
             self._opened() as run,
             CertificationBar(progress, len(self.indices), samples) as bar,
         ):
@@ -484,7 +496,12 @@ def _check_same_weights(there: ConfigValue, here: ConfigValue) -> None:
 def _stored_together(folder: Path | None) -> int | None:
     """Return how many images share batches in the run that has begun in a folder, if one has."""
     config = None if folder is None else begun_config(folder)
-    if config is None:
+    if folder is None or config is None:
         return None
     stored = config.get("together", 1)
-    return stored if isinstance(stored, int) and 0 < stored < 2**31 else None
+    if not isinstance(stored, int) or not 0 < stored <= MOST_TOGETHER:
+        raise damaged(
+            folder / CONFIG,
+            f"its images share batches by {stored!r}, which must be 1 to {MOST_TOGETHER:,}",
+        )
+    return stored

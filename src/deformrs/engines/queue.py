@@ -13,9 +13,10 @@ class Task:
 
     indices: tuple[int, ...]
     tried: list[object] = field(default_factory=list)
-    """The workers on which it failed."""
+    """The workers on which it failed, or that died of it."""
+    failures: int = 0
     deaths: int = 0
-    """How many workers died meanwhile."""
+    """How often a worker died meanwhile."""
 
 
 class Queue:

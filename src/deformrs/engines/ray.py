@@ -101,8 +101,12 @@ class _RaySession(Session):
         self._busy = self._capacity = 0.0
         self._given_up: list[int] = []
         self._connected = not self._ray.is_initialized()
+        self._terminate = signal.getsignal(signal.SIGTERM)
         try:
             _connect(self._ray, engine)
+            if self._connected and _is_main_thread():
+                # Ray's own handler would exit. Schedulers send it at the end of a job's time.
+                signal.signal(signal.SIGTERM, signal.default_int_handler)
             gpus = engine.gpus_per_worker
             if gpus is None:
                 gpus = float(bool(self._ray.cluster_resources().get("GPU", 0)))
@@ -171,8 +175,10 @@ class _RaySession(Session):
         except self._ray.exceptions.RayError as error:
             # The one that was being sampled may be the cause; those behind it are not.
             worker.give_back(queue)
-            self._crew.lost(worker, error)
+            worker.lost += not task.deaths  # of a piece that others died of, the piece is the cause
             task.deaths += 1
+            task.tried.append(worker)
+            self._crew.lost(worker, error)
             if task.deaths < DEATHS:
                 queue.try_again(task)
                 return None
@@ -188,22 +194,26 @@ class _RaySession(Session):
         outcome = report.outcome
         if outcome.error is None:
             self._busy += outcome.seconds
-            self._blame(task, queue)
+            worker.failures = worker.lost = 0
+            self._blame(task, worker, queue)
             return outcome
         task.tried.append(worker)
+        task.failures += 1
         if report.is_suspect:  # a fresh process may do better, at this piece and at others
             worker.give_back(queue)
             self._crew.restart(worker)
-        if len(task.tried) < ATTEMPTS:
+        if task.failures < ATTEMPTS:
             queue.try_again(task)
             return None
         return self._give_up(task, outcome.error)
 
-    def _blame(self, task: Task, queue: Queue) -> None:
-        """Count a piece against the workers on which it failed before it succeeded."""
+    def _blame(self, task: Task, finisher: RemoteWorker, queue: Queue) -> None:
+        """Count a piece against the workers on which it failed before it succeeded elsewhere."""
         for worker in self._crew:
-            worker.failures += worker in task.tried
-            if worker in task.tried and worker.failures >= PATIENCE and len(self._crew) > 1:
+            if worker is finisher or worker not in task.tried:
+                continue
+            worker.failures += 1
+            if worker.failures >= PATIENCE and len(self._crew) > 1:
                 worker.give_back(queue)
                 why = f"{worker.failures} pieces failed there and succeeded elsewhere"
                 self._crew.retire(worker, why)
@@ -231,6 +241,7 @@ class _RaySession(Session):
         progress.workers(f"{number} worker{'s' * (number != 1)}, {share:.0%} busy")
 
     def check_same_model(self, indices: Sequence[int], done: Mapping[int, Result]) -> None:
+        deaths = 0
         while True:
             worker = self._crew.next_ready()
             piece = None if worker.sees_images else self._piece(indices)
@@ -238,6 +249,14 @@ class _RaySession(Session):
             try:
                 answer: tuple[DeformRSError | None] | None = self._ray.get(call)
             except self._ray.exceptions.RayError as error:
+                deaths += 1
+                if deaths >= DEATHS:
+                    raise ModelError(
+                        f"{worker.name} and {deaths - 1} before it",
+                        f"dead ({reason(error)})",
+                        f"must sample the image {indices[0]} again, to compare the models",
+                        "see Ray's log",
+                    ) from None
                 self._crew.lost(worker, error)
                 continue
             if answer is None:  # it died before, and runs again
@@ -263,7 +282,10 @@ class _RaySession(Session):
         if self._workers is not None and self._ray.is_initialized():
             self._workers.close()
         if self._connected:
-            self._ray.shutdown()
+            with _uninterrupted():
+                self._ray.shutdown()
+            if _is_main_thread():
+                signal.signal(signal.SIGTERM, self._terminate)
 
 
 def _connect(ray: Any, engine: RayEngine) -> None:
@@ -327,10 +349,14 @@ def _sent(ray: Any, order: Order) -> Any:
         ) from error
 
 
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
     """Put off Ctrl-C until the block ends."""
-    if threading.current_thread() is not threading.main_thread():
+    if not _is_main_thread():
         yield
         return
     pressed: list[int] = []

@@ -25,6 +25,9 @@ PATIENCE = 3
 """The pieces that fail on a worker and succeed elsewhere, after which it gets no more. Also how
 often it may die as it begins."""
 
+PIECES_LOST = 6
+"""The pieces of which a worker may be the first to die, one after another."""
+
 SECONDS_BETWEEN_LOOKS = 5.0
 """The time after which the driver looks whether there is room for more workers."""
 
@@ -52,9 +55,11 @@ class RemoteWorker:
     sees_images: bool = False
     tasks: deque[tuple[Any, Task]] = field(default_factory=deque)
     failures: int = 0
-    """The pieces that failed here and succeeded elsewhere."""
+    """The pieces in a row that failed here and succeeded elsewhere."""
     deaths: int = 0
     """How often it died as it began, in a row."""
+    lost: int = 0
+    """The pieces of which it was the first to die, without another that it finished."""
 
     @property
     def reference(self) -> Any:
@@ -93,6 +98,7 @@ class Workers:
         self._retired: list[tuple[RemoteWorker, str, DeformRSError | None]] = []
         self._readiness: Readiness | None = None
         self._looked = -SECONDS_BETWEEN_LOOKS
+        self._last_death = ""
 
     def __iter__(self) -> Iterator[RemoteWorker]:
         return iter([*self._used])
@@ -120,7 +126,8 @@ class Workers:
             if not noted and time.monotonic() - began > _SECONDS_UNTIL_NOTE:
                 noted = True
                 what = f"{self._gpus:g} GPU" if self._gpus else "1 CPU"
-                note(f"waiting for a worker to begin; each needs {what} that is free")
+                died = f"; the last one died: {self._last_death}" if self._last_death else ""
+                note(f"waiting for a worker to begin; each needs {what} that is free{died}")
         return self._readiness.setup
 
     def next_ready(self) -> RemoteWorker:
@@ -222,11 +229,16 @@ class Workers:
     def lost(self, worker: RemoteWorker, error: Exception) -> None:
         """Let a worker whose process died begin again; Ray starts it where there is room.
 
-        Meanwhile its calls fail at once: it rests between them. Only deaths while it begins count.
+        Meanwhile its calls fail at once: it rests between them. Whether a process died before it
+        said its versions, or there is no room for one, Ray does not say: that is not counted.
         """
+        self._last_death = reason(error)
         worker.deaths += worker.stage == "begin"
         if worker.deaths >= PATIENCE:
             self.retire(worker, f"it died {worker.deaths} times as it began: {reason(error)}")
+            return
+        if worker.lost >= PIECES_LOST:
+            self.retire(worker, f"it died of {worker.lost} pieces in a row: {reason(error)}")
             return
         if isinstance(error, self._ray.exceptions.ActorDiedError):  # for good
             worker.actor = self._actors.remote()
