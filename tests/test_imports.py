@@ -21,7 +21,8 @@ RINGS: tuple[tuple[str, ...], ...] = (
 # Sampling may not know statistics, nor statistics torch: what is left and right of the counts.
 WITHOUT_TORCH = (
     *("certificate", "statistics", "noise", "regions", "stopping", "runs"),
-    *("data", "report.document", "report.export", "cli", "cli.report", "cli.pack"),
+    *("data", "report.document", "report.export", "report.model_card"),
+    *("cli", "cli.report", "cli.card", "cli.pack"),
 )
 
 

@@ -112,6 +112,7 @@ VERBS = {
     "certify": "Certify labelled images: how far may each be deformed?",
     "sweep": "Train and certify several networks, and compare them.",
     "report": "Make a page, figures and tables of one or several runs.",
+    "card": "Write the model card of a run for the Hugging Face Hub.",
     "gallery": "Draw images under deformations that their certificates cover.",
     "predict": "Predict the class of images, with the certified radius of each.",
     "verify": "Check that runs are complete, unchanged, and what their models answer.",

@@ -161,7 +161,7 @@ def headline(section: Section, entry: Entry) -> Headline:
         of = f"Incomplete: {certified_words(entry.member)} are certified. Of these"
     if k is not None:
         radius, count = section.radii[k], entry.certified(summary)[k]
-        query, under = f"at {radius.label}", f"under {_within(radius, entry.member)}"
+        query, under = f"at {radius.label}", f"under {within_words(radius, entry.member)}"
     elif entry.regions and entry.regions[0].count is not None:
         count, query = entry.regions[0].count, "on the requested region"
         under = f"under every {region_words(entry.regions[0].region)}"
@@ -410,7 +410,8 @@ def time_words(member: Member) -> tuple[str, str] | None:
     return f"{total / len(known):.3g} s per image", f"{clock(total).partition('.')[0]} in all"
 
 
-def _within(radius: Radius, member: Member) -> str:
+def within_words(radius: Radius, member: Member) -> str:
+    """Return the deformations up to a radius in words: "any rotation up to 10°"."""
     block, size = radius.block, member.first.space.size
     if is_full_turn(block, radius.value(size)):
         return f"every {family_noun(block.family)}"

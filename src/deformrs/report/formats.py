@@ -1,12 +1,14 @@
-"""Tables and the formats they are written in: Markdown, LaTeX and CSV."""
+"""Tables and the formats they are written in: Markdown, LaTeX and CSV; YAML for model cards."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 
 from deformrs.errors import printable
@@ -157,6 +159,50 @@ def _csv_cell(value: str | int | float | None) -> str | int | float | None:
         return value
     text = printable(value)
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+YAMLValue = str | int | float | Decimal | Sequence["YAMLValue"] | Mapping[str, "YAMLValue"]
+"""What `to_yaml` writes: keys are words of this package, texts may be anything."""
+
+# Quotes keep a text from being YAML; this, from being HTML or a link where YAML is not read.
+_OF_MARKUP = re.compile(r"[<>&`\[\]]")
+
+
+def to_yaml(values: Mapping[str, YAMLValue]) -> str:
+    """Return a mapping as YAML 1.1 and 1.2, its texts in quotes.
+
+    Guarantee: a text is read back as it is printed, and as nothing but text, whatever it holds.
+
+    >>> print(to_yaml({"name": "yes: #1 <b>", "alpha": 1e-5, "tags": ["a", "b"]}), end="")
+    name: "yes: #1 \\u003cb\\u003e"
+    alpha: 1.0e-05
+    tags:
+      - "a"
+      - "b"
+    """
+    return "".join(f"{line}\n" for line in _yaml_lines(values))
+
+
+def _yaml_lines(value: YAMLValue) -> list[str]:
+    lines = []
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            first, *others = _yaml_lines(part)
+            if isinstance(part, str | int | float | Decimal):
+                lines.append(f"{key}: {first}")
+            else:
+                lines += [f"{key}:", *(f"  {line}" for line in (first, *others))]
+    elif isinstance(value, str):
+        text = json.dumps(printable(value), ensure_ascii=False)
+        lines.append(_OF_MARKUP.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
+    elif isinstance(value, Sequence):
+        for part in value:
+            first, *others = _yaml_lines(part)
+            lines += [f"- {first}", *(f"  {line}" for line in others)]
+    else:
+        # Without a point, YAML 1.1 takes 1e-05 for a text.
+        lines.append(re.sub(r"^(-?\d+)e", r"\1.0e", str(value)))
+    return lines
 
 
 def signed(value: Fraction, decimals: int) -> str:

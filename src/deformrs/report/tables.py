@@ -244,7 +244,7 @@ def _facts(entry: Entry, group: Group) -> dict[str, Cell]:
     counts = [result.certificate.counts for result in member.results]
     time, padding = time_words(member), config.get("padding")
     return {
-        "model": Cell(_model(entry)),
+        "model": Cell(model_name(entry)),
         "images": Cell(certified_count(member), chosen_words(member)),
         "noise": Cell(member.short_noise),
         "outside the image": NONE if padding is None else Cell(str(padding)),
@@ -266,7 +266,8 @@ def _facts(entry: Entry, group: Group) -> dict[str, Cell]:
     }
 
 
-def _model(entry: Entry) -> str:
+def model_name(entry: Entry) -> str:
+    """Return the name of the model of a run, a dash where it has none."""
     values = (lookup(entry.member.run.config, *keys) for keys in _MODEL)
     return next((str(value) for value in values if value), "–")
 
@@ -306,7 +307,7 @@ def _runs_csv(section: Section) -> str:
         rows.append(
             [
                 *(member.name, str(member.run.folder)),
-                *(section.group.data, section.group.family, _model(entry), member.noise),
+                *(section.group.data, section.group.family, model_name(entry), member.noise),
                 *(summary.total, member.run.requested),
                 *(summary.right, summary.plain, summary.abstained, most_false_of(member.run)),
                 *(min(n0), max(n0), min(n), max(n)),
