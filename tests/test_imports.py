@@ -14,7 +14,7 @@ import deformrs
 # Each ring may import itself and the rings before it. What is not named here is the core.
 RINGS: tuple[tuple[str, ...], ...] = (
     (),
-    ("models", "data", "training", "job"),
+    ("models", "data", "training", "job", "art"),
     ("report",),
     ("cli", "__main__"),
 )

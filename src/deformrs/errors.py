@@ -114,8 +114,10 @@ def install_command(package: str, *, upgrade: bool = False) -> str:
         requirements, torch = [], ""
     versions = {re.split(r"\W", text)[0]: text.partition(";")[0].strip() for text in requirements}
     words.append(versions.get(package, package))
-    if torch and package in ("timm", "torchvision"):
-        # Each torchvision, which timm needs, fits one torch: pip would replace the installed one.
+    if package == "robustbench":  # it imports both, but requires neither
+        words += ["setuptools<81", "git+https://github.com/fra31/auto-attack"]
+    if torch and package in ("timm", "torchvision", "robustbench"):
+        # Each torchvision, which they need, fits one torch: pip would replace the installed one.
         words += [] if package == "torchvision" else ["torchvision"]
         words.append(f"torch=={torch}")
         if "+" in torch:  # from PyTorch's own index, which has one part for each such label

@@ -631,13 +631,20 @@ def test_guarantee_a_run_starts_no_download_and_makes_no_folder(
 
 
 @pytest.mark.parametrize(
-    "model", ["timm:resnet18.tv_in1k", "torchvision:resnet18", "hf:someone/something"]
+    "model",
+    [
+        "timm:resnet18.tv_in1k",
+        "torchvision:resnet18",
+        "hf:someone/something",
+        "robustbench:cifar10/Linf/Standard",
+    ],
 )
 def test_a_run_downloads_no_model(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = model.partition(":")[0]
-    pytest.importorskip("transformers" if library == "hf" else library)
+    package = "transformers" if library == "hf" else library
+    pytest.importorskip(package, exc_type=ImportError)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     folder = run_of(tmp_path / "run", model=model)

@@ -50,6 +50,7 @@ def photos(tmp_path: Path) -> Path:
         ("net.py:build", "net.pth", "net.py:build, weights from net.pth"),
         ("timm:resnet18", None, "weights published by timm, downloaded or from its cache"),
         ("timm:resnet18", "mine.pth", "weights from mine.pth"),
+        ("robustbench:Standard", None, "weights published by robustbench, downloaded"),
         ("hf:org/name", None, "weights published on Hugging Face"),
         ("net.onnx", None, "weights in that file"),
         ("runs/mine", None, "weights in that folder"),

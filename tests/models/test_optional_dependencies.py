@@ -61,6 +61,9 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
             f"the package {package} is not installed; it is needed for this model: "
             f"{COMMANDS[package]}"
         )
+    monkeypatch.setitem(sys.modules, "robustbench", None)
+    with pytest.raises(InputError, match="the package robustbench is not installed.*pip install"):
+        load_model("robustbench:Standard")
     with pytest.raises(InputError, match="the package timm is not installed"):
         initial_network("timm:resnet18", 4, 3)
     with pytest.raises(InputError, match=r"without weights \(the package torchvision .*--weights"):
@@ -71,7 +74,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """An activated environment, and metadata as of a wheel."""
     requirements = ["torch>=2.6", "onnx; extra == 'dev'", "onnxruntime>=1.24; extra == 'onnx'"]
-    requirements += ["torchvision>=0.19; extra == 'torchvision'"]
+    requirements += ["torchvision>=0.19; extra == 'torchvision'", "robustbench>=1.1; extra == 'r'"]
     monkeypatch.setattr(metadata, "requires", lambda _: requirements)
     monkeypatch.setattr(metadata, "version", lambda _: "2.13.0")
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
@@ -93,6 +96,14 @@ def test_torchvision_is_chosen_for_the_installed_torch(monkeypatch: pytest.Monke
     monkeypatch.setattr(metadata, "version", lambda _: "2.13.0+cu130")
     assert install_command("torchvision") == (
         f"{command}+cu130 --extra-index-url https://download.pytorch.org/whl/cu130"
+    )
+
+
+@pytest.mark.usefixtures("installed")
+def test_robustbench_comes_with_what_it_imports_but_does_not_require() -> None:
+    assert install_command("robustbench") == (
+        'pip install "robustbench>=1.1" "setuptools<81" '
+        "git+https://github.com/fra31/auto-attack torchvision torch==2.13.0"
     )
 
 

@@ -39,6 +39,7 @@ def source(tmp_path: Path) -> str:
         ("tim:resnet18", "did you mean timm:resnet18?"),
         ("TorchVision:resnet18", "did you mean torchvision:resnet18?"),
         ("HF:a/b", "did you mean hf:a/b?"),
+        ("RobustBench:a", "did you mean robustbench:a?"),
         ("resnet18", "there is no such file or folder; for a network of a library write timm:resn"),
         ("runs/nothing", "there is no such file or folder; for Hugging Face write hf:runs/nothing"),
         ("mymodel.py", "name the function that builds it, e.g. mymodel.py:build"),

@@ -335,8 +335,8 @@ def model_options(*, required: bool) -> Decorator:
         click.option(
             "--model",
             **requirement(required),
-            help="A run folder, net.py:build, net.onnx, net.pt2, timm:NAME, torchvision:NAME or "
-            "hf:NAME.",
+            help="A run folder, net.py:build, net.onnx, net.pt2, timm:NAME, torchvision:NAME, "
+            "hf:NAME or robustbench:NAME.",
         ),
         click.option("--weights", help="A .safetensors or .pth state dict for the network."),
         trust_code_option,

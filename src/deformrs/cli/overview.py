@@ -220,7 +220,7 @@ class Origin:
             origin = f"weights from {self.weights}"
         elif self.unknown:
             origin = "weights as that function returns them" + ", twice the same" * self.repeats
-        elif library in ("timm", "torchvision"):
+        elif library in ("timm", "torchvision", "robustbench"):
             origin = f"weights published by {library}, downloaded or from its cache"
         elif library == "hf" and not Path(self.source.removeprefix("hf:")).is_dir():
             origin = "weights published on Hugging Face, downloaded or from its cache"

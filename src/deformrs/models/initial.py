@@ -130,7 +130,7 @@ def initial_network(
     if source and Path(source).is_dir():
         return _saved_network(request)
     library, close = source.partition(":")[0], nearest_own(source)
-    if library == "hf" or source.endswith((".onnx", ".pt2")):
+    if library in ("hf", "robustbench") or source.endswith((".onnx", ".pt2")):
         remedy = "its computation cannot be trained here: build the network in a Python file"
     elif close is not None:
         remedy = f"did you mean {close}? A network of timm would be timm:{library}"

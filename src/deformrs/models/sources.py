@@ -29,6 +29,7 @@ from deformrs.models.inference import (
 )
 from deformrs.models.networks import load_library_network, of_library
 from deformrs.models.onnx import load_onnx
+from deformrs.models.robustbench import load_robustbench
 from deformrs.models.saved import load_factory, load_saved, of_file
 from deformrs.models.types import (
     Classifier,
@@ -39,8 +40,11 @@ from deformrs.models.types import (
 )
 from deformrs.models.weights import read_state, require_file, state_digest
 
-FORMS = "a run folder, FILE.py:FUNCTION, FILE.onnx, FILE.pt2, timm:NAME, torchvision:NAME, hf:NAME"
-_LIBRARIES = ("timm", "torchvision", "hf")
+FORMS = (
+    "a run folder, FILE.py:FUNCTION, FILE.onnx, FILE.pt2, timm:NAME, torchvision:NAME, hf:NAME, "
+    "robustbench:NAME"
+)
+_LIBRARIES = ("timm", "torchvision", "hf", "robustbench")
 _FILES = (".onnx", ".pt2")
 _WEIGHTS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".ts", ".torchscript", ".pkl")
 
@@ -67,6 +71,7 @@ def load_model(
         timm:resnet18         a network of that library, its weights downloaded or given
         torchvision:resnet18  likewise
         hf:ORG/NAME           an image classifier of Hugging Face; also hf:FOLDER
+        robustbench:NAME      of its CIFAR networks; also robustbench:cifar100/Linf/NAME
 
     A module, or a NetworkSpec with its normalisation, is copied, and evaluated whatever its mode.
 
@@ -188,6 +193,8 @@ def _resolve(
         return load_library_network(source, weights, download)
     if of_file(source):
         return load_factory(source, weights)
+    if source.startswith("robustbench:"):
+        return load_robustbench(source.removeprefix("robustbench:"), weights, download)
     _check_no_weights(source, weights)
     if source.startswith("hf:"):
         return load_hugging_face(source.removeprefix("hf:"), described, download)

@@ -23,7 +23,7 @@ from deformrs.limits import HEADER_BYTES, name_of, open_file
 
 State = dict[str, Tensor]
 
-_KEYS = ("state_dict", "model", "model_state_dict")  # under which checkpoints keep the state dict
+_KEYS = ("state_dict", "model", "model_state_dict", "last")  # where checkpoints keep a state dict
 _PREFIXES = ("module.", "_orig_mod.")  # of DataParallel and of torch.compile
 
 
