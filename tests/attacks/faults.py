@@ -162,6 +162,7 @@ COMMANDS: dict[str, tuple[list[str], list[Program]]] = {
     "pack": (PACK, RUN),
     "pack --undo": ([*PACK, "--undo"], [*RUN, deformrs(*PACK)]),
     "report": (REPORT, RUN),
+    "card": (["card", "runs/one", "--out", "card.md"], RUN),
     "report, again": (REPORT, [*RUN, deformrs(*REPORT, "--title", "Older", "--radii", "1deg")]),
     "predict": (["predict", "1.png", "--run", "runs/one", "--seed", "0"], [*RUN, digit]),
 }
