@@ -45,12 +45,14 @@ from deformrs.report.gallery import (
     Exhibit,
     ExhibitSamples,
     changed_image,
+    check_animation_path,
     check_figure_path,
     default_families,
     default_noise,
     draw_fields,
     draw_growth,
     draw_samples,
+    draw_turning,
     family_title,
     one_per_class,
     sample_exhibit,
@@ -60,6 +62,9 @@ from deformrs.sampling import Progress
 from deformrs.smoothing import SmoothedClassifier
 from deformrs.stopping import Stopping
 from deformrs.units import Size
+
+CERTIFIED = ("certified", "turning")
+"""The kinds that show certificates."""
 
 LARGEST = 100
 """Rows, and columns, that a figure has room for, whatever their size."""
@@ -83,15 +88,17 @@ class Subject:
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--kind",
-    type=Word("certified", "fields", "families"),
+    type=Word("certified", "fields", "families", "turning"),
     default="certified",
     show_default=True,
-    help="Samples from certified sets; deformed images and their vector fields; every family.",
+    help="Samples from certified sets; deformed images and their vector fields; every family; an "
+    "animation of an image that is turned.",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="A .png, .svg or .pdf file.  [gallery.png in the run, or here; fields.png, families.png]",
+    help="A .png, .svg or .pdf file; .gif or .webp of an animation.  [gallery.png in the run, or "
+    "here; fields.png, families.png, turning.webp]",
 )
 @run_option
 @model_options(required=False)
@@ -133,6 +140,7 @@ def gallery(
       deformrs gallery --run runs/quickstart
       deformrs gallery --kind fields --data digits --images 3 --out fields.png
       deformrs gallery --kind families --model runs/quickstart --data digits --out families.png
+      deformrs gallery --kind turning --run runs/quickstart --out turning.webp
     """
     check_integer("columns", columns, least=1)
     if columns > LARGEST:
@@ -146,21 +154,23 @@ def gallery(
     stored: StoredRun | None = None
     if run is not None:
         model, smoothing = options_of(run, model, smoothing)
-        if kind == "certified":
+        if kind in CERTIFIED:
             sampling, stopping = _as_in_run(read_config(run), sampling)
         if not data.data:  # certificates are about the run's own images
-            stored = read_run(run, alpha=sampling.alpha if kind == "certified" else None)
+            stored = read_run(run, alpha=sampling.alpha if kind in CERTIFIED else None)
             results = {result.index: result for result in stored.results}
     elif (trained := find_trained(model.model, model.weights)) is not None:
         if not files:
             data = trained.data_for(data)
-        if kind == "certified":
+        if kind in CERTIFIED:
             smoothing = trained.smoothing_for(
                 smoothing, padding_given=is_typed("padding"), trust_code=model.trust_code
             )
     if out is None:
-        out = (run or Path()) / ("gallery.png" if kind == "certified" else f"{kind}.png")
-    check_figure_path(out)  # before sampling, not after it
+        names_of_kinds = {"certified": "gallery.png", "turning": "turning.webp"}
+        out = (run or Path()) / names_of_kinds.get(kind, f"{kind}.png")
+    check_path = check_animation_path if kind == "turning" else check_figure_path
+    check_path(out)  # before sampling, not after it
     loaded = None
     if model.model:
         loaded = model.load() if run is None else load_model_of_run(run, model)
@@ -195,7 +205,7 @@ def gallery(
         draw_fields(image, out, seed=seed, padding=padding)
     elif kind == "families" and loaded is None:
         draw_growth(image, out, columns=columns, seed=seed, padding=padding)
-    elif loaded is None or (kind == "certified" and not smoothed):
+    elif loaded is None or (kind in CERTIFIED and not smoothed):
         raise InputError(
             "the model, the deformation or the noise",
             "missing",
@@ -216,9 +226,56 @@ def gallery(
                 for subject in subjects
             ]
         console = Console(highlight=False)
+        if kind == "turning":
+            _turn(*pairs[0], out, names, sampling, stopping)
+            echo(f"written: {out}")
+            return
         rows = _sample(pairs, columns, predict_n, sampling, stopping, console)
         draw_samples(rows, out, names=names, fields=with_fields)
     echo(f"written: {out}")
+
+
+def _turn(
+    classifier: SmoothedClassifier,
+    subject: Subject,
+    out: Path,
+    names: Sequence[str] | None,
+    sampling: SamplingOptions,
+    stopping: Stopping | None,
+) -> None:
+    """Animate an image, certified now unless a run has its certificate."""
+    exhibit = Exhibit(
+        subject.image, _certified(classifier, subject, sampling, stopping), subject.title
+    )
+    draw_turning(
+        exhibit,
+        classifier.deformation,
+        out,
+        answers=lambda images: classifier.classify(images, range(len(images))),
+        names=names,
+        padding=classifier.padding,
+    )
+
+
+def _certified(
+    classifier: SmoothedClassifier,
+    subject: Subject,
+    sampling: SamplingOptions,
+    stopping: Stopping | None,
+    progress: Progress | None = None,
+) -> Certificate:
+    """Return the certificate that a run has of an image, or a new one."""
+    return subject.certificate or classifier.certify(
+        subject.image,
+        sampling.n,
+        sampling.n0,
+        sampling.alpha,
+        sampling.seed,
+        index=subject.index,
+        method=sampling.method or "auto",
+        stopping=stopping,
+        progress=progress,
+    )
 
 
 def _as_in_run(config: Config, given: SamplingOptions) -> tuple[SamplingOptions, Stopping | None]:
@@ -288,17 +345,7 @@ def _sample(
 
         progress = Progress(sampled=show)
         for classifier, subject in pairs:
-            certificate = subject.certificate or classifier.certify(
-                subject.image,
-                sampling.n,
-                sampling.n0,
-                sampling.alpha,
-                sampling.seed,
-                index=subject.index,
-                method=sampling.method or "auto",
-                stopping=stopping,
-                progress=progress,
-            )
+            certificate = _certified(classifier, subject, sampling, stopping, progress)
             row = sample_exhibit(
                 classifier,
                 Exhibit(subject.image, certificate, subject.title, subject.index),

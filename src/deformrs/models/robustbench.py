@@ -25,7 +25,7 @@ from deformrs.models.optional_dependencies import (
 )
 from deformrs.models.types import NetworkSpec, ResolvedSource
 from deformrs.models.weights import State, fit_state, read_state
-from deformrs.runs.files import file_digest
+from deformrs.runs.files import file_digest, make_folder
 
 _DEFAULTS = ["cifar10", "Linf"]  # those of RobustBench's own load_model
 _HOST = "https://drive.google.com"
@@ -109,7 +109,7 @@ def _cached(name: str, drive: str, download: bool) -> Path:
     if not reachable(_HOST):
         raise no_weights(source, f"{_HOST} cannot be reached")
     gdown = import_extra("gdown")
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(file.parent)
     part = file.with_suffix(".part")
     try:
         gdown.download(id=drive, output=str(part), quiet=not sys.stderr.isatty(), use_cookies=False)

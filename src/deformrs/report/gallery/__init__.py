@@ -1,5 +1,6 @@
 """Galleries: images under deformations, and the vector fields that deform them."""
 
+from deformrs.report.gallery.animation import check_animation_path, draw_turning
 from deformrs.report.gallery.exhibits import (
     MOST_ROWS,
     Exhibit,
@@ -31,6 +32,7 @@ __all__ = [
     "Verdict",
     "certified_shifts",
     "changed_image",
+    "check_animation_path",
     "check_figure_path",
     "default_families",
     "default_noise",
@@ -38,6 +40,7 @@ __all__ = [
     "draw_fields",
     "draw_growth",
     "draw_samples",
+    "draw_turning",
     "family_title",
     "gallery",
     "one_per_class",
