@@ -42,11 +42,11 @@ clean:  ## Remove the .venv, builds and runs
 # Rebuilt when the requirements change.
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable .
 	@touch $@
 	@echo "Built .venv; $(ACTIVATE)"
 
 # What only tests need is most of the download.
 .venv/dev: .venv/ready
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable ".[dev]"
 	@touch $@

@@ -18,7 +18,7 @@ from deformrs import VectorField, gallery
 from deformrs.regions import Enclosed, Patch, Region
 from deformrs.report.summary import count_certified, count_region
 from deformrs.rounding import percent_down
-from deformrs.runs import Result, load_run, read_config
+from deformrs.runs import Result, StoredRun, read_run
 from deformrs.space import Space
 
 HERE = Path(__file__).resolve().parent
@@ -35,9 +35,14 @@ FIELDS = "vector-field-0.1", "vector-field-0.2", "vector-field-0.4", "vector-fie
 
 
 @cache
+def run_of(name: str) -> StoredRun:
+    """Return a run on CIFAR-10."""
+    return read_run(HERE / "cifar10" / name)
+
+
 def results(name: str) -> list[Result]:
     """Return the results of a run on CIFAR-10."""
-    return load_run(HERE / "cifar10" / name)
+    return run_of(name).results
 
 
 def share(name: str, radius: float) -> str:
@@ -144,7 +149,7 @@ def scales(names: Sequence[str], radii: Sequence[float], word: str) -> list[list
 
 def _decided(name: str, radius: str) -> bool:
     """Return whether each image of a run had its samples for a radius."""
-    config: Any = read_config(HERE / "cifar10" / name)
+    config: Any = run_of(name).config
     stopping = config.get("stopping")
     return stopping is None or radius.replace(" ", "") in stopping["radii"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 from collections.abc import Iterator
@@ -36,11 +35,6 @@ exec(  # the tutorial's first block is a class definition and nothing else
     compile(python_blocks(ROOT / "docs/adding_a_deformation.md")[0], "tutorial", "exec"),
     {"__name__": "tutorial"},
 )
-
-
-def pytest_xdist_auto_num_workers() -> int:
-    """Return one process more than there are cores: one of them mostly waits for Ray."""
-    return 1 + (os.cpu_count() or 1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

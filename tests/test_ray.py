@@ -230,7 +230,10 @@ def test_a_model_that_fails_for_every_image_ends_the_run(tmp_path: Path) -> None
             scores: Tensor = self.inner(images)
             return scores if self.calls <= 12 else scores * torch.nan  # after it was checked
 
-    with pytest.raises(ModelError, match="a logit of the model for the deformed image . is NaN"):
+    said = (
+        "each of the first 10 pieces .from the images .*a logit of the model for the deformed image"
+    )
+    with pytest.raises(ModelError, match=said):
         certify(
             tmp_path,
             RayEngine(workers=1),
@@ -482,24 +485,6 @@ def test_an_iterator_that_is_never_begun_leaves_no_actor(tmp_path: Path) -> None
     del results
     gc.collect()
     assert ray.available_resources()["CPU"] == 3
-
-
-def test_a_model_that_samples_nothing_ends_the_run_early(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All pieces hold an image that it refuses, also the one of the first image."""
-    monkeypatch.setattr(ray_engine, "MOST_GIVEN_UP", 1)
-    images, model = [DIM[0], *[(POISON, 0)] * 39], Fatal("raises").eval()
-    with pytest.raises(ModelError, match="each of the first 1 pieces .from the images . on. is"):
-        certify(
-            tmp_path,
-            RayEngine(workers=2),
-            images=images,
-            classifier=smoothed(model),
-            n=300,
-            together=2,
-        )
-    assert not load_run(tmp_path)
 
 
 @pytest.mark.parametrize("gpus", [-1.0, 1.5, float("nan")])

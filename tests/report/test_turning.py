@@ -71,8 +71,12 @@ def run(code: str, inputs: object, folder: Path) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
-@pytest.mark.parametrize("family", FAMILIES, ids=repr)
+OTHER_PADDINGS = [(Affine(), "border"), (Affine(), "reflection"), (VectorField(), "reflection")]
+
+
+@pytest.mark.parametrize(
+    ("family", "padding"), [*((family, "zeros") for family in FAMILIES), *OTHER_PADDINGS], ids=repr
+)
 def test_images_are_deformed_as_here(family: Deformation, padding: Padding, tmp_path: Path) -> None:
     size = (9, 13) if family.dim((9, 13)) < 100 else (6, 9)
     generator = torch.Generator().manual_seed(3)

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+import choosing
 from conftest import ROOT
 from deformrs import Region
 from deformrs.cli.sweep_file import read_sweep
 from deformrs.report.reference import read_reference
 from deformrs.report.summary import count_certified
 from deformrs.rounding import percent_down
-from deformrs.runs import Result, load_run, read_config, read_run, runs_in
+from deformrs.runs import Result, StoredRun, load_run, read_config, read_run, runs_in
 from deformrs.specs import parse_deformation, parse_noise
 from make import read_note
 from paper.cells import Board, family_table, make_board
@@ -28,14 +29,20 @@ from paper.runs import count_run
 RESULTS = ROOT / "results"
 SETS = ("mnist", "cifar10")
 IMAGENET = RESULTS / "imagenet"
+CHOOSING = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
 RADII = {"rotation": math.radians(10), "scaling": 0.15, "translation": 5 / 112, "affine": 0.0651}
 
 
 @pytest.fixture(scope="module")
 def board() -> Board:
-    return make_board(
-        [count_run(read_run(run)) for name in SETS for run in runs_in(RESULTS / name)]
-    )
+    kept = {*choosing.TRANSLATIONS, *choosing.AFFINES, *choosing.COSINES, *choosing.FIELDS}
+
+    def read(run: Path) -> StoredRun:
+        """Read a run; those that the tables of docs/choosing.md need too are read once."""
+        shared = run.parent.name == "cifar10" and run.name in kept
+        return choosing.run_of(run.name) if shared else read_run(run)
+
+    return make_board([count_run(read(run)) for name in SETS for run in runs_in(RESULTS / name)])
 
 
 def test_the_page_and_the_table_are_those_of_the_runs(board: Board) -> None:
@@ -164,3 +171,20 @@ def test_the_reference_of_imagenet_is_the_papers() -> None:
             if n.table == "headline" or n == table.best(n.radius or Fraction(0))
         }
         assert (number.radius, number.accuracy) in printed
+
+
+def test_the_tables_that_help_to_choose_are_those_of_the_runs(board: Board) -> None:
+    for name, lines in choosing.tables().items():
+        assert "\n".join(["", *lines, ""]) in CHOOSING, name
+
+
+def test_the_figures_are_there() -> None:
+    shown = set(re.findall(r"\(images/(choosing-[\w-]+\.png)\)", CHOOSING))
+    assert shown == set(choosing.FIGURES)
+    assert all((ROOT / "docs" / "images" / name).is_file() for name in shown)
+
+
+def test_other_radii_than_the_requested_ones_are_left_out() -> None:
+    rows = choosing.scales(["affine-0.2", "affine-0.3"], (0.3, 0.5), "")
+    assert rows[1][2] == "–", "not 0: sampling stopped once 0.3 was decided"
+    assert float(rows[2][2].strip("*")) > 50
