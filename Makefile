@@ -29,6 +29,7 @@ soak: .venv/dev  ## Attack at length: every fault and kill, fuzzed files, known 
 	$(BIN)/python tests/attacks/faults.py --out results/reliability
 	DEFORMRS_FUZZ=2000 $(BIN)/pytest tests/attacks/test_fuzzing.py
 	DEFORMRS_KNOWN_TRUTH=20 $(BIN)/pytest tests/known_truth/test_truths.py
+	DEFORMRS_AT_LENGTH=1 $(BIN)/pytest tests/test_ray.py
 
 mutation: .venv/dev  ## Change statistics, noise and rounding line by line; every change should fail a test
 	$(BIN)/python tools/mutation.py

@@ -161,6 +161,11 @@ def test_a_worker_killed_five_times_in_the_middle_of_its_piece(tmp_path: Path) -
     assert files(tmp_path / "one") == files(tmp_path / "two")
 
 
+AT_LENGTH = pytest.mark.skipif(
+    "DEFORMRS_AT_LENGTH" not in os.environ, reason="make soak runs it: it takes long"
+)
+
+
 class Fatal(nn.Module):
     """A network that fails for a bright image: raises, or ends its process."""
 
@@ -264,6 +269,7 @@ class OutOfMemory(nn.Module):
         return scores
 
 
+@AT_LENGTH
 def test_a_worker_without_memory_begins_anew_and_is_no_longer_used(tmp_path: Path) -> None:
     expected = certify(tmp_path / "one", n=3000)
     model = OutOfMemory(tmp_path).eval()
@@ -460,6 +466,7 @@ class Broken(nn.Module):
         return scores
 
 
+@AT_LENGTH
 def test_pieces_that_a_broken_worker_loses_wait_for_another(tmp_path: Path) -> None:
     expected = certify(tmp_path / "one", n=300)
     model = Broken(tmp_path).eval()
